@@ -7,8 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from ipal.report.figures import DPI
-from ipal.report.styles import COLOURS, MARKERS
+from ipal.report.figures import COLOURS, DPI, MARKERS
 
 ROWS = {"seconds": ("learning and evaluation, seconds", 1.0), "memory": ("peak memory less a minimal run's, MB", 1e6)}
 LABELS = {"nodes": "nodes + edges (degree fixed)", "edges": "nodes + edges (nodes fixed)"}

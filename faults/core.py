@@ -37,7 +37,7 @@ WARM = (
         "ipal.analysis.profile",
         "ipal.analysis.run_view",
     ),
-    *("ipal.report.collect", "ipal.report.drift", "ipal.report.build", "ipal.report.page.facts"),
+    *("ipal.report.collect", "ipal.report.drift", "ipal.report.build"),
     *(
         "ipal.trackers.record",
         "ipal.data.datasets.inspect",

@@ -121,7 +121,7 @@ def models(bases: Bases, case: Case) -> None:
         last = stream.task(len(stream) - 1)
         y = np.full(last.graph.num_nodes, -1)
         y[last.nodes] = last.labels
-        learner, other = Analytic.load(path), Analytic._of(replace(files.load(sound), lessons=()))
+        learner, other = Analytic.load(path), Analytic._of(replace(files.load(sound), history=()))
         edits.merge_models(other, learner)  # as if it had learned other graphs
         data: Any = GraphData(last.graph.x, last.graph.edges, last.graph.edge_weight, y, y >= 0)
         edits.forget_class(learner, int(last.labels[0]), data)
@@ -222,8 +222,7 @@ def run_folders(bases: Bases, case: Case) -> None:
 
 
 def _read_run(case: Case, folder: Path) -> None:
-    from ipal.report.collect import read_run
-    from ipal.report.page.facts import read_facts
+    from ipal.report.collect import read_run, read_whole_run
     from ipal.runs.run_folder import RunFolder
     from ipal.trackers.record import read
 
@@ -234,7 +233,7 @@ def _read_run(case: Case, folder: Path) -> None:
         lambda: _command("list", "runs", "--runs", folder.parent),
         lambda: _command("resume", folder),
         lambda: read_run(run),
-        lambda: read_facts(run),
+        lambda: read_whole_run(run),
         lambda: read(run),
         lambda: (run.config(), run.environment(), run.history(), run.confusion(), run.drift(), run.data_root()),
     ]
@@ -242,7 +241,7 @@ def _read_run(case: Case, folder: Path) -> None:
 
 
 def manifests(bases: Bases, case: Case) -> None:
-    from ipal.report.collect import choose_manifests, read_bench, read_grids, read_search
+    from ipal.report.collect import choose_manifests, read_bench, read_search
 
     path = case.folder / "runs" / "benches" / "study.json"
     path.parent.mkdir(parents=True)
@@ -252,7 +251,6 @@ def manifests(bases: Bases, case: Case) -> None:
     _damage_text(case, path)
     for manifest in choose_manifests(case.folder / "runs", []):
         read_bench(manifest, case.folder / "runs")
-        read_grids(manifest, case.folder / "runs")
         read_search(manifest, case.folder / "runs")
 
 

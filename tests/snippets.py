@@ -7,7 +7,6 @@
     ```console title="runs until …"  the same
     ```text, ```math               shown
 
-What stands between the marks of `ipal report` names commands that take hours: it is resolved as well.
 Anything else has no place on a page.
 """
 
@@ -44,7 +43,6 @@ OTHERS = {"docker", "curl", "export", "git", "mlflow", "ray", "tensorboard", "wa
 """Programs of others: allowed where nothing is run."""
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```\s*?$", re.DOTALL | re.MULTILINE)
-MADE = re.compile(r"^<!-- ipal report: .*?^<!-- end -->", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(ipal [a-z][^`]*)`")
 
 
@@ -57,8 +55,6 @@ class Block:
     language: str
     title: str
     text: str
-    made: bool
-    """Whether a program wrote it."""
 
     @property
     def place(self) -> str:
@@ -69,7 +65,7 @@ class Block:
         """What becomes of it: run, resolve, write or show."""
         if self.language in SHOWN:
             return "show"
-        if self.language == "console" and (self.made or self.title.startswith(NOT_RUN)):
+        if self.language == "console" and self.title.startswith(NOT_RUN):
             return "resolve"
         if self.title:
             assert self.language != "console", f"{self.place}: a title of a console block begins with {NOT_RUN}"
@@ -87,13 +83,12 @@ class Block:
 def blocks(path: Path) -> list[Block]:
     """All fences of a page, in order."""
     text = path.read_text(encoding="utf-8")
-    made = [found.span() for found in MADE.finditer(text)]
     name = path.relative_to(PROJECT).as_posix()
     assert len(re.findall(r"^ *```", text, re.MULTILINE)) == 2 * len(FENCE.findall(text)), f"{name}: an open fence"
-    return [_block(name, found, text, made) for found in FENCE.finditer(text)]
+    return [_block(name, found, text) for found in FENCE.finditer(text)]
 
 
-def _block(page: str, found: re.Match[str], text: str, made: list[tuple[int, int]]) -> Block:
+def _block(page: str, found: re.Match[str], text: str) -> Block:
     language, _, rest = found["info"].strip().partition(" ")
     title = re.search(r'title="([^"]*)"', rest)
     return Block(
@@ -102,7 +97,6 @@ def _block(page: str, found: re.Match[str], text: str, made: list[tuple[int, int
         language,
         title[1] if title else "",
         re.sub(rf"^{found['indent']}", "", found["text"], flags=re.MULTILINE),
-        any(begin <= found.start() < end for begin, end in made),
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipal.analysis.feature_drift import class_drift, fitted_gaussian, gaussian_kl, principal_plane
+from ipal.analysis.feature_drift import class_drift, fitted_gaussian, gaussian_kl
 from ipal.errors import DataError
 
 
@@ -85,20 +85,8 @@ def test_a_class_without_spread_has_no_drift_to_measure() -> None:
     assert class_drift(np.ones((1, 3)), np.zeros((1, 3))) is None
 
 
-def test_the_principal_plane_holds_the_two_widest_directions() -> None:
-    f = np.random.default_rng(0).normal(size=(500, 4)) * [0.1, 5, 0.1, 2]
-    plane, share = principal_plane(f)
-    assert np.abs(plane[[1, 3], [0, 1]]) == pytest.approx(1, abs=0.01)
-    assert plane[1, 0] > 0
-    assert 0.99 < share < 1
-
-
 def test_a_class_that_grew_beyond_all_measure_is_answered_with_a_sentence() -> None:
     random = np.random.default_rng(0)
     before, after = random.normal(size=(4, 6)), 1e20 * random.normal(size=(4, 6))
     with pytest.raises(DataError, match=r"train\.lr_next"):
         class_drift(before, after)
-
-
-def test_nodes_in_one_place_have_no_plane() -> None:
-    assert principal_plane(np.ones((5, 3)))[1] == 0.0

@@ -10,12 +10,11 @@ from playwright.sync_api import Browser, Page
 from ipal.analysis.run_view import look_closely
 from ipal.config import run_config
 from ipal.data.datasets import Dataset
-from ipal.report.page import make_page
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from tests.browser.conftest import OpenTab
 from tests.browser.support import Tab, bring_into_view, cut_off, opened, overflow, pale, point_at, serious
-from tests.report.page_support import closer_look, write_whole_run
+from tests.report.page_support import closer_look, page_of, write_whole_run
 from tests.report.test_page import HOSTILE
 from tests.support import Watcher
 
@@ -30,7 +29,7 @@ def one_run(tiny: Dataset, tmp_path_factory: pytest.TempPathFactory) -> str:
     resolved = runner.resolve(run_config({"dataset": tiny.name, "train": {"epochs": 3}}), dataset=tiny)
     folder = RunStore(runs).folder_for(resolved.config)
     runner.run(resolved, folder, Watcher())
-    return make_page([folder], folder.path / "report.html", look_closely(folder)).as_uri()
+    return page_of([folder], folder.path / "report.html", look_closely(folder)).as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +42,13 @@ def tab(browser: Browser, one_run: str) -> Iterator[Tab]:
 
 
 def _column(page: Page, key: str, at: int) -> list[str]:
-    cells = page.locator(f"table[data-key={key}] tbody tr:not([hidden]) td:nth-child({at + 1})")
+    cells = page.locator(f"table[data-key={key}] tbody tr td:nth-child({at + 1})")
     return [text.strip() for text in cells.all_inner_texts()]
 
 
 def test_all_charts_are_drawn_and_nothing_is_complained_of(tab: Tab):
     figures = tab.page.locator("figure[data-chart]")
-    assert figures.count() >= 13
+    assert figures.count() >= 12
     assert tab.page.locator("figure .plot > svg").count() == figures.count()
     tab.calm()
 
@@ -102,12 +101,13 @@ def test_another_moment_can_be_chosen(tab: Tab):
     cells = page.locator("#chart-task-confusion svg text[data-on]")
     assert cells.count() == 4
     page.locator("#chart-task-confusion summary").click()
+    page.locator("table[data-key=task-confusion] tbody tr").nth(3).wait_for()
     assert len(_column(page, "task-confusion", 0)) == 4
-    page.locator("#chart-task-confusion summary").click()
     page.locator("#pick-task-confusion").select_option(label="after task 3")
-    assert cells.count() == 9
+    assert cells.count() == len(_column(page, "task-confusion", 0)) == 9
+    page.locator("#chart-task-confusion summary").click()
     rows = page.locator("table[data-key=plane] tbody tr")
-    assert rows.count() == 0, "a long table waits until it is opened"
+    assert rows.count() == 0, "a table waits until it is opened"
     page.locator("#chart-plane summary").click()
     rows.nth(100).wait_for()
     page.locator("#chart-plane summary").click()
@@ -164,8 +164,8 @@ def test_downloads(tab: Tab, tmp_path: Path):
     table = saved("#chart-class-confusion [data-save=csv]")
     assert table.name.endswith("-class-confusion.csv")
     lines = table.read_text().splitlines()
-    assert lines[0] == "shown,true,predicted,nodes,% of true"
-    assert {line.partition(",")[0] for line in lines[1:]} == {f"after task {task}" for task in (1, 2, 3)}
+    assert lines[0] == "true class,predicted class,% of the row,nodes"
+    assert len(lines) == 1 + 6 * 6, "of the moment that is shown"
     matrix = saved("#chart-matrix [data-save=csv]").read_text()
     assert str(facts["result"]["accuracy_matrix"][2][0]) in matrix, "with all digits"
     assert saved("#chart-matrix [data-save=png]").read_bytes().startswith(b"\x89PNG")
@@ -227,7 +227,7 @@ def test_several_runs_are_compared(open_tab: OpenTab, tmp_path: Path):
     folders = [write_whole_run(tmp_path / "runs", seed=seed, gain=3.0 * seed) for seed in range(2)]
     folders += [write_whole_run(tmp_path / "runs", method="ewc", seed=seed, gain=-5) for seed in range(2)]
     folders.append(write_whole_run(tmp_path / "runs", protocol={"accuracy": "micro"}))
-    address = make_page(folders, tmp_path / "several.html").as_uri()
+    address = page_of(folders, tmp_path / "several.html").as_uri()
     tab = open_tab(address)
     page = tab.page
     page.wait_for_selector(DRAWN)
@@ -253,7 +253,7 @@ def test_several_runs_are_compared(open_tab: OpenTab, tmp_path: Path):
 
 def test_hostile_names_are_shown_and_not_run(open_tab: OpenTab, tmp_path: Path):
     folder = write_whole_run(tmp_path / "runs", HOSTILE)
-    address = make_page([folder], tmp_path / "page.html", closer_look(HOSTILE)).as_uri()
+    address = page_of([folder], tmp_path / "page.html", closer_look(HOSTILE)).as_uri()
     tab = open_tab(address)
     page = tab.page
     page.wait_for_selector(DRAWN)

@@ -2,18 +2,20 @@
 
 import json
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
 import pytest
+import torch
 from torch import Tensor
 
 from ipal.data.streams import TaskStream
 from ipal.deploy import export
 from ipal.deploy.export import export_onnx
-from ipal.errors import StoreError
+from ipal.errors import ConfigError, StoreError
 from ipal.estimator import files
 from ipal.methods.ncm import NCM
 from tests.deploy.export_support import outputs, session
@@ -23,7 +25,7 @@ from tests.support import Command, complaint
 
 @pytest.fixture
 def model(tiny_stream: TaskStream, tmp_path: Path) -> Path:
-    files.save(learned(NCM, tiny_stream, 2), tmp_path / "ncm.safetensors")
+    files.save(learned(NCM, tiny_stream, 2, steps=1), tmp_path / "ncm.safetensors")
     return tmp_path / "ncm.safetensors"
 
 
@@ -100,16 +102,28 @@ def test_too_large_a_model_is_refused(command: Command, model: Path, monkeypatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unlike(NCM):
-    """A method of one's own that changes how its family predicts."""
+class Numbered(NCM):
+    """A method of one's own whose scores depend on how often it was asked."""
+
+    asked: ClassVar[count] = count()
 
     def forward(self, *inputs: Any) -> Tensor:
-        return super().forward(*inputs).flip(dims=[1])
+        return super().forward(*inputs) + next(self.asked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Untraced(NCM):
+    """A method of one's own that computes with NumPy."""
+
+    def forward(self, memory: Any, graph: Any, compute: Any, nodes: Any = None) -> Tensor:
+        return torch.from_numpy(compute.propagated(graph, 1, 0.5) @ memory.mean.T.numpy())
 
 
 def test_a_file_that_says_something_else_than_the_model_is_not_kept(tiny_stream: TaskStream, tmp_path: Path):
     with pytest.raises(StoreError, match="gives other scores than the model"):
-        export_onnx(learned(Unlike, tiny_stream, 2), tmp_path / "a.onnx")
+        export_onnx(learned(Numbered, tiny_stream, 2, steps=1), tmp_path / "a.onnx")
+    with pytest.raises(ConfigError, match="its predictions use `propagated`"):
+        export_onnx(learned(Untraced, tiny_stream, 2), tmp_path / "a.onnx")
     assert not list(tmp_path.iterdir())
 
 

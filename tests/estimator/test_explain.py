@@ -17,9 +17,10 @@ from ipal.data.graph import Graph
 from ipal.data.neighbourhood import neighbourhood
 from ipal.data.streams import TaskStream
 from ipal.errors import CapacityError, ConfigError, DataError, IpalError, NonFiniteError
+from ipal.estimator.evidence import NodeEvidence
 from ipal.estimator.explain import Explanation, explained
 from ipal.methods.bare import Bare
-from ipal.methods.base import Method, OnePass
+from ipal.methods.base import Method
 from ipal.methods.ipal import IPAL
 from ipal.methods.ncm import NCM
 from ipal.methods.slda import SLDA
@@ -228,23 +229,25 @@ def test_what_cannot_be_explained_gets_a_sentence(tiny: Dataset, tiny_stream: Ta
         ipal.explain(ipal.NCM(), path(), 0)
 
 
-def test_a_method_without_rows_says_what_is_missing(tiny: Dataset, tiny_stream: TaskStream) -> None:
-    class Silent(NCM):
-        name = "silent"
-        exported = OnePass.exported
+def test_a_method_that_computes_in_its_own_way_says_so(tiny: Dataset, tiny_stream: TaskStream) -> None:
+    class Own(NCM):
+        name = "own"
 
-    with pytest.raises(ConfigError, match="'silent' cannot be exported or explained: define `exported`"):
-        explained(learned(Silent, tiny_stream, 1), tiny.graph, 0)
+        def forward(self, memory: Any, graph: Graph, compute: Any, nodes: Any = None) -> torch.Tensor:
+            return torch.from_numpy(compute.propagated(graph, 1, 0.5) @ memory.mean.T.numpy())[nodes]
+
+    with pytest.raises(ConfigError, match="its predictions use `propagated`"):
+        explained(learned(Own, tiny_stream, 1), tiny.graph, 0)
 
 
-def test_a_method_whose_rows_say_something_else_is_refused(tiny: Dataset, tiny_stream: TaskStream) -> None:
+def test_a_method_whose_scores_follow_from_something_else_is_refused(tiny: Dataset, tiny_stream: TaskStream) -> None:
     class Twice(NCM):
         name = "twice"
 
-        def exported(self, memory: Any, rows: Any) -> tuple[Any, Any]:
-            return tuple(found * 2 for found in super().exported(memory, rows))  # type: ignore[return-value]
+        def forward(self, memory: Any, graph: Graph, compute: Any, nodes: Any = None) -> torch.Tensor:
+            return super().forward(memory, graph, compute, nodes) * (2 if isinstance(compute, NodeEvidence) else 1)
 
-    with pytest.raises(ConfigError, match="'twice' cannot be explained: its `exported` gives other scores"):
+    with pytest.raises(ConfigError, match="'twice' cannot be explained: its scores follow from more"):
         explained(learned(Twice, tiny_stream, 1), tiny.graph, 0)
 
 

@@ -92,7 +92,7 @@ def test_rows_are_those_of_dense_matrices(form: str, hidden: int) -> None:
     made = network(some.num_features, hidden=hidden, width=hidden, **TWO)
     x = torch.from_numpy(some.x.toarray() if isinstance(some.x, sp.csr_array) else some.x).double()
     a, found = torch.from_numpy(some.normalised.toarray()).double(), []
-    for part in made.rows.parts:
+    for part in made.rows.columns:
         start = normalize(x) @ torch.from_numpy(part.projection).double() if part.is_projected else normalize(x)
         h = start
         for _ in range(3):
@@ -207,7 +207,7 @@ def test_what_is_open_is_decided_by_the_test_graphs_and_saved_as_numbers(
     assert (given.steps, given.restart) == (None, None)
     model = learn(settings, tiny_stream.task(0), tiny_stream.task(1))
     assert (settings.encoder.steps, settings.encoder.restart, model.reach) == (steps, restarts, steps)
-    assert [part.restart for part in model.state.network.encoder.rows.parts] == list(restarts)  # type: ignore
+    assert [part.restart for part in model.state.network.encoder.rows.columns] == list(restarts)  # type: ignore
     files.save(model, tmp_path / "model.safetensors")
     again = files.load(tmp_path / "model.safetensors")
     assert again.config.given["encoder"] == settings.encoder

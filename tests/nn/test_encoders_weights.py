@@ -74,7 +74,7 @@ def features(some: Graph) -> Tensor:
 def by_matrices(kind: str, network: Encoder, some: Graph, layers: list[dict[str, Tensor]]) -> Tensor:
     a, hidden = torch.from_numpy(some.aggregation("sum").toarray()), features(some)
     if isinstance(network, APPNP):
-        hidden = restarted(a, hidden, network.rows.parts)
+        hidden = restarted(a, hidden, network.rows.columns)
     for number, p in enumerate(layers):
         hidden = LAYERS[kind](a, hidden, p)
         if "scales" in p:

@@ -12,6 +12,8 @@ from typing import Any
 from ipal.config import run_config
 from ipal.evaluation.metrics import measured, stored_scores
 from ipal.report import paper
+from ipal.report.collect import read_whole_run
+from ipal.report.page import make_page
 from ipal.runs.run_folder import RunFolder, RunStore
 
 MATRIX = [[90.0, None, None], [80.0, 100.0, None], [60.0, 90.0, 70.0]]
@@ -129,6 +131,11 @@ def closer_look(classes: Sequence[str] = ("a", "b", "c", "d")) -> dict[str, Any]
     }
 
 
+def page_of(folders: Sequence[RunFolder], path: Path, closer: dict[str, Any] | None = None) -> Path:
+    """The page of these runs."""
+    return make_page([read_whole_run(folder, closer=closer) for folder in folders], path)
+
+
 @dataclass
 class Parsed(HTMLParser):
     """A page as a browser would take it apart."""
@@ -163,7 +170,7 @@ class Parsed(HTMLParser):
         return " ".join(" ".join(self.texts).split())
 
     def data(self, name: str) -> Any:
-        """What the page's block of data holds: charts, tables or facts."""
+        """What the page's block of data holds: charts or facts."""
         packed = next(text for attributes, text in self.scripts if attributes.get("id") == "packed")
         return json.loads(gzip.decompress(base64.b64decode(packed)))[name]
 

@@ -12,28 +12,16 @@ from PIL import Image
 from tests.report.support import write_entry, write_manifest
 from tests.support import Command, complaint
 
-PAGE = """# Ours
-
-By hand: `<!-- ipal report: KEY -->` marks a table.\r
-<!-- ipal report: table1-cs -->
-stale text
-<!-- end -->
-Between.
-
-<!-- ipal report: table1-cs.cost -->
-<!-- end -->
-The end, without a line end"""
-
 
 def test_the_folder_has_tables_pages_figures_and_an_index(command: Command, runs: Path, tmp_path: Path):
     done = command("report", "--runs", runs, "-o", "out")
     assert done.code == 0, done.err
     assert "out/README.md" in done.err
     names = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    pictures = ["figure3-table2-cs", "figure4-table1-cs", "figure4-table1-proxy", "figure6", "cost-table1-cs"]
+    pictures = ["figure3-table2-cs", "figure4-table1-cs", "figure4-table1-proxy", "figure6"]
     assert names >= {f"figures/{name}.{suffix}" for name in pictures for suffix in ("svg", "png")}
     assert names >= {f"{table}.{suffix}" for table in ("table1", "table2") for suffix in ("md", "tex", "csv")}
-    assert names >= {"details-table1-cs.md", "cost-table1-cs.md", "details-table2-cs.md", "REPRODUCIBILITY.md"}
+    assert names >= {"details-table1-cs.md", "cost-table1-cs.md", "details-table2-cs.md"}
     index = (tmp_path / "out" / "README.md").read_text()
     assert all(f"({name})" in index for name in names if name != "README.md" and not name.endswith(".svg"))
 
@@ -66,43 +54,11 @@ def test_figures_are_whole_and_the_same_again(command: Command, runs: Path, tmp_
             assert b"dc:date" not in content
 
 
-def test_names_and_figures_can_be_chosen(command: Command, runs: Path, tmp_path: Path):
-    done = command("report", "table1-cs", "table2-cs", "--runs", runs, "-o", "out", "--figures-for", "table2-cs")
+def test_benches_can_be_chosen(command: Command, runs: Path, tmp_path: Path):
+    done = command("report", "table2-cs", "figure6-cs", "--runs", runs, "-o", "out")
     assert done.code == 0
-    assert {path.stem for path in (tmp_path / "out" / "figures").iterdir()} == {"figure3-table2-cs"}
-    assert "corafull-proxy" not in (tmp_path / "out" / "table1.md").read_text()
-
-
-def test_tables_in_a_page_are_renewed_and_the_rest_is_left(command: Command, runs: Path, tmp_path: Path):
-    page = tmp_path / "page.md"
-    page.write_bytes(PAGE.encode())
-    page.chmod(0o644)
-    renew = ("report", "--runs", runs, "-o", "out", "--into", page, "--figures-for", "figure6-cs")
-    assert command(*renew).code == 0
-    first = page.read_bytes().decode()
-    assert "stale text" not in first
-    assert "| ER-GNN † | **81.00 ± 1.00**" in first
-    assert "| ER-GNN † | 20.0 |" in first
-    assert first.startswith(PAGE.partition("\nstale text")[0])
-    assert first.endswith("<!-- end -->\nThe end, without a line end")
-    assert "<!-- end -->\nBetween.\n\n<!-- ipal report: table1-cs.cost -->" in first
-    assert page.stat().st_mode & 0o777 == 0o644
-    assert command(*renew).code == 0
-    assert page.read_bytes().decode() == first
-
-
-def test_a_page_that_does_not_fit_is_refused_and_nothing_written(command: Command, runs: Path, tmp_path: Path):
-    page = tmp_path / "page.md"
-    for text, words in (
-        (PAGE.replace("table1-cs -->", "tabel1-cs -->"), ("tabel1-cs", "Did you mean 'table1-cs'?")),
-        (PAGE.replace("<!-- end -->", "", 1), ("<!-- end -->",)),
-        ("nothing here", ("no place for a table",)),
-    ):
-        page.write_bytes(text.encode())
-        complaint(command("report", "--runs", runs, "-o", "out", "--into", page), *words)
-        assert page.read_bytes().decode() == text
-    complaint(command("report", "--runs", runs, "-o", "out", "--into", "none.md"), "none.md")
-    assert not (tmp_path / "out").exists()
+    assert {path.stem for path in (tmp_path / "out" / "figures").iterdir()} == {"figure3-table2-cs", "figure6"}
+    assert not (tmp_path / "out" / "table1.md").exists()
 
 
 def test_a_study_has_no_figures_and_no_heading_for_them(command: Command, tmp_path: Path):
@@ -111,13 +67,11 @@ def test_a_study_has_no_figures_and_no_heading_for_them(command: Command, tmp_pa
     )
     assert command("report", "-o", "out").code == 0
     assert "Figures" not in (tmp_path / "out" / "README.md").read_text()
-    assert not (tmp_path / "out" / "REPRODUCIBILITY.md").exists()
 
 
 def test_nothing_to_report_says_what_to_do(command: Command, runs: Path):
     complaint(command("report", "--runs", "empty"), "ipal bench experiments/table1-cs.yaml")
     complaint(command("report", "table1-sc", "--runs", runs), "Did you mean 'table1-cs'?")
-    complaint(command("report", "--figures-for", "table1-sc", "--runs", runs), "Did you mean 'table1-cs'?")
 
 
 def test_a_bench_without_a_finished_run_is_reported_empty(command: Command, tmp_path: Path):

@@ -10,7 +10,7 @@ import pytest
 
 from ipal.analysis import run_view
 from ipal.config import RunConfig, nested, override, run_config
-from ipal.report.page.command import command as reproducing
+from ipal.report.page.setup import command as reproducing
 from ipal.runs import runner
 from ipal.runs.resolved import check_settings
 from ipal.runs.run_folder import RunFolder, RunStore
@@ -79,7 +79,6 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(
     (tmp_path / "pages").mkdir()
     complaint(command("report", "seed0", "--html", "-o", "pages"), "is a folder", "pages/page.html")
     complaint(command("report", "seed0", "--html", "-o", "page.pdf"), "page.html")
-    complaint(command("report", "seed0", "--html", "--into", "page.md"), "--into")
     complaint(command("report", "--no-nodes"), "--html")
     complaint(command("report", "--audit"), "--html")
     complaint(command("report", "seed0", "seed1", "--html", "--audit"), "single")

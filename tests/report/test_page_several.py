@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from ipal.report.collect import read_whole_run
 from ipal.report.page import choose, make_page
 from ipal.runs.run_folder import RunFolder
-from tests.report.page_support import parse, write_whole_run
+from tests.report.page_support import page_of, parse, write_whole_run
 
 
 def test_runs_that_differ_in_the_seed_make_one_row(tmp_path: Path):
@@ -12,12 +13,12 @@ def test_runs_that_differ_in_the_seed_make_one_row(tmp_path: Path):
     folders = [write_whole_run(runs, seed=seed, gain=float(seed)) for seed in range(3)]
     folders.append(write_whole_run(runs, seed=0, settings={"gamma": 0.7}))
     folders.append(write_whole_run(runs, method="joint", stores=True))
-    page = parse(make_page(folders, tmp_path / "page.html"))
+    page = parse(page_of(folders, tmp_path / "page.html"))
     # AP 73.33, 74.33, 75.33: mean 74.33, sample standard deviation 1.
     assert "74.33 ± 1.00" in page.text
     assert "−19.00 ± 1.00" in page.text
     assert "IPAL, gamma=0.7" in page.text
-    assert "Joint\u00a0†" in (tmp_path / "page.html").read_text()
+    assert "Joint †" in (tmp_path / "page.html").read_text()
     charts = page.data("charts")
     lines = {trace["name"]: trace for trace in charts["comparison1-dynamics"]["traces"]}
     assert lines["IPAL, gamma=0.7"]["y"][-1] == 220 / 3
@@ -35,7 +36,7 @@ def test_best_and_second_are_marked_among_equal_seeds_without_joint(tmp_path: Pa
     ]
     folders += [write_whole_run(runs, method="joint", seed=seed, gain=20, stores=True) for seed in (0, 1)]
     folders += [write_whole_run(runs, method="mas", gain=10)]
-    html = make_page(folders, tmp_path / "page.html").read_text()
+    html = page_of(folders, tmp_path / "page.html").read_text()
     assert "<strong>75.33 ± 0.00</strong>" in html
     assert "<u>74.33 ± 0.00</u>" in html
     assert "<strong>93.33" not in html, "Joint is no contestant"
@@ -48,11 +49,13 @@ def test_a_method_has_the_title_that_it_declares_and_is_no_contestant_if_it_keep
     result = folders[0].result()
     result["retained"]["stores_all_tasks"] = True
     folders[0].write_json("result.json", {**result, "title": "My Method"})
-    html = make_page(folders, tmp_path / "page.html").read_text()
+    html = page_of(folders, tmp_path / "page.html").read_text()
     assert "My Method" in html
     assert "<strong>74.33</strong>" in html, "EWC is the best of those that are ranked"
-    labels = {folders[0].path.name: "mine", folders[1].path.name: "mine, but not so"}
-    html = make_page(folders, tmp_path / "page.html", labels=labels).read_text()
+    labelled = [
+        read_whole_run(folder, label) for folder, label in zip(folders, ("mine", "mine, but not so", ""), strict=True)
+    ]
+    html = make_page(labelled, tmp_path / "page.html").read_text()
     assert "My Method" in html
     assert "mine, but not so" in html
 
@@ -65,7 +68,7 @@ def test_protocols_are_never_mixed(tmp_path: Path):
         write_whole_run(runs, protocol={"accuracy": "micro"}, gain=5),
         write_whole_run(runs, method="ewc", protocol={"accuracy": "micro"}),
     ]
-    page = parse(make_page(folders, tmp_path / "page.html"))
+    page = parse(page_of(folders, tmp_path / "page.html"))
     assert "under 2 protocols, which differ in accuracy" in page.text
     assert "nothing is ranked across them" in page.text
     assert {"comparison1", "comparison2", "runs"} < {attributes["id"] for attributes in page.all("section")}
@@ -74,20 +77,20 @@ def test_protocols_are_never_mixed(tmp_path: Path):
 
 
 def test_a_bench_brings_its_names_and_says_what_is_missing(runs: Path, tmp_path: Path):
-    chosen = choose(["table1-cs"], runs)
-    assert len(chosen.folders) == 15
-    (chosen.folders[0].path / "result.json").unlink()
-    chosen = choose(["table1-cs"], runs)
-    page = parse(make_page(chosen.folders, tmp_path / "page.html", labels=chosen.labels, remarks=chosen.remarks))
+    chosen, _ = choose(["table1-cs"], runs)
+    assert len(chosen) == 15
+    (chosen[0].folder.path / "result.json").unlink()
+    chosen, remarks = choose(["table1-cs"], runs)
+    page = parse(make_page(chosen, tmp_path / "page.html", remarks))
     assert "own_one & 50 %" in page.text
-    assert "of table1-cs is not finished" in page.text
+    assert "is not finished: 'ipal resume" in page.text
     assert "81.00 ± 1.00" in page.text
 
 
 def test_labels_of_hostile_benches_are_only_text(tmp_path: Path):
     folders = [write_whole_run(tmp_path / "runs", seed=seed) for seed in (0, 1)]
-    labels = {folder.path.name: "<script>alert(1)</script>" for folder in folders}
-    page = parse(make_page(folders, tmp_path / "page.html", labels=labels))
+    runs = [read_whole_run(folder, "<script>alert(1)</script>") for folder in folders]
+    page = parse(make_page(runs, tmp_path / "page.html"))
     assert len(page.all("script")) == 4
     assert "<script>alert(1)</script>" in page.text
 
@@ -98,13 +101,13 @@ def test_all_runs_and_one_of_them_damaged(tmp_path: Path):
         write_whole_run(runs, seed=seed)
     broken = write_whole_run(runs, seed=3)
     (broken.path / "result.json").write_text("{")
-    chosen = choose([], runs)
-    assert len(chosen.folders) == 3
-    assert "damaged" in chosen.remarks[0]
+    chosen, remarks = choose([], runs)
+    assert len(chosen) == 3
+    assert "damaged" in remarks[0]
 
 
 def _verdict(folders: list[RunFolder], path: Path) -> str:
-    text = make_page(folders, path).read_text()
+    text = page_of(folders, path).read_text()
     return text.partition('<p class="verdict">')[2].partition("</p>")[0]
 
 
@@ -113,7 +116,7 @@ def test_the_best_method_is_highlighted_whichever_it_is(tmp_path: Path):
     folders = [write_whole_run(runs, seed=seed) for seed in (0, 1)]
     folders += [write_whole_run(runs, method="ncm", seed=seed, gain=3) for seed in (0, 1)]
     folders += [write_whole_run(runs, method="joint", seed=seed, gain=9, stores=True) for seed in (0, 1)]
-    page = parse(make_page(folders, tmp_path / "page.html"))
+    page = parse(page_of(folders, tmp_path / "page.html"))
     charts = page.data("charts")
     assert [line["name"] for line in charts["comparison1-dynamics"]["traces"] if line["colour"] == "@ink"] == ["NCM"]
     assert charts["comparison1-matrix"]["chosen"] == 2

@@ -2,10 +2,9 @@
 
 The model is trained as in any run and never sees an old node again. Only this module embeds the
 training nodes of old classes once more, each on its own task's graph as it was learned, before and after every task.
-A measurement is two files: arrays to draw (NAME.npz), then numbers (NAME.json), which is written last.
+A measurement is a JSON file.
 """
 
-import io
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from ipal.analysis.run_view import flattened
 from ipal.config import Tree, run_config
 from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
@@ -35,8 +35,8 @@ RIDGE = 1e-3
 dimensions, and a class may have fewer nodes than dimensions, so that a bare covariance has no inverse."""
 OTHER_RIDGES = (1e-2, 1e-1)
 """The KL is also measured with these, to show the effect of the choice."""
-SHOWN = 1000
-"""Most nodes whose embeddings are kept for a figure."""
+SHOWN = 900
+"""Most nodes of a figure."""
 
 
 class Divergence(NamedTuple):
@@ -126,50 +126,41 @@ def measure_all(runs: Sequence[Resolved], out: Path) -> Iterator[Path]:
     make_folder(folder)
     for run in runs:
         path = folder / f"{RunStore(folder).folder_for(run.config).path.name}.json"
-        if not (path.exists() and path.with_suffix(".npz").exists()):
-            facts, arrays = measure(run)
-            content = io.BytesIO()
-            np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
-            write_atomically(path.with_suffix(".npz"), content.getvalue())
-            write_atomically(path, json.dumps(facts, allow_nan=False) + "\n")
+        if not path.exists():
+            write_atomically(path, json.dumps(measure(run), allow_nan=False) + "\n")
         yield path
 
 
-def measure(run: Resolved) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Make a run in a temporary folder, and measure every old class at every task: numbers, and arrays to draw."""
-    drift = _Drift(run.config.seed)
+def measure(run: Resolved) -> dict[str, Any]:
+    """Make a run in a temporary folder, and measure every old class at every task; of seed 0 also points to draw."""
+    drift = _Drift()
     with tempfile.TemporaryDirectory(prefix="ipal-drift-") as aside:
         result = runner.run(run, RunStore(Path(aside)).folder_for(run.config), drift)
     if not drift.steps:
         raise DataError("No old class has two training nodes with different features: there is no drift to measure.")
     first, last, labels = drift.at_first, drift.now[0], drift.tasks[0].labels
-    plane, share = principal_plane(first)
-    centre = first.mean(axis=0)
-    facts = {
+    return {
         "config": run.config.to_tree(),
         "ridge": RIDGE,
-        **drift.facts,
-        "plane_share": share,
+        "hard": drift.hard,
         "average_performance": result["average_performance"],
         "learning_accuracy": result["metrics"]["learning_accuracy"],
         "steps": drift.steps,
         "stream": _old_classes(labels, first, last),
+        "drawn": _drawn(labels, first, last, drift.is_hard) if run.config.seed == 0 else None,
     }
-    planes = {"plane_before": (first - centre) @ plane, "plane_after": (last - centre) @ plane}
-    return facts, {**drift.arrays, "labels": labels, **planes}
 
 
 class _Drift(runner.Silent):
     """Embeds the training nodes of all tasks so far once more after every task."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self) -> None:
         self.tasks: list[Task] = []
         self.at_first: Array = np.zeros(0)
         self.now: list[Array] = []
         self.steps: list[dict[str, Any]] = []
-        self.facts: dict[str, Any] = {}
-        self.arrays: dict[str, NDArray[Any]] = {}
+        self.hard: dict[str, Any] | None = None
+        self.is_hard: NDArray[np.bool_] | None = None
 
     def learned(self, index: int, task: Task, model: Model) -> None:
         self.tasks.append(task)
@@ -179,8 +170,7 @@ class _Drift(runner.Silent):
         if index == 0:
             self.at_first = self.now[0]
             if model.method.hard_examples:
-                self.facts["hard"], hard = hard_examples(model, self.at_first, task.labels)
-                self.arrays |= _to_draw(self.at_first, hard, self.seed)
+                self.hard, self.is_hard = hard_examples(model, self.at_first, task.labels)
 
 
 def hard_examples(model: Model, f: Array, labels: Labels) -> tuple[dict[str, Any], NDArray[np.bool_]]:
@@ -211,15 +201,6 @@ def hard_examples(model: Model, f: Array, labels: Labels) -> tuple[dict[str, Any
     return {"k": k, **means}, hard
 
 
-def principal_plane(f: Array) -> tuple[Array, float]:
-    """The two directions of largest variance (as columns), and their share of all variance."""
-    _, lengths, directions = np.linalg.svd(f - f.mean(axis=0), full_matrices=False)
-    plane = directions[:2].T
-    signs = np.sign(plane[np.abs(plane).argmax(axis=0), range(plane.shape[1])])  # the sign of a direction is arbitrary
-    whole = float(np.square(lengths).sum())
-    return plane * signs, float(np.square(lengths[:2]).sum()) / whole if whole else 0.0
-
-
 def _embeddings(model: Model, task: Task) -> Array:
     assert model.network is not None, "the run was planned"
     f = model.compute.embeddings(model.network, task).cpu().numpy().astype(np.float64)
@@ -237,8 +218,22 @@ def _old_classes(labels: Labels, before: Array, after: Array) -> list[dict[str, 
     return rows
 
 
-def _to_draw(f: Array, hard: NDArray[np.bool_], seed: int) -> dict[str, NDArray[Any]]:
-    """All hard examples and others drawn at random."""
-    others = np.random.default_rng(seed).permutation(np.flatnonzero(~hard))
-    shown = np.sort(np.concatenate([np.flatnonzero(hard), others])[:SHOWN])
-    return {"shown": shown, "shown_features": f[shown].astype(np.float32), "shown_hard": hard[shown]}
+def _drawn(labels: Labels, before: Array, after: Array, hard: NDArray[np.bool_] | None) -> dict[str, Any]:
+    """Nodes of the first task when learned: on the plane of their largest variance, there also at the end; by t-SNE."""
+    from sklearn.decomposition import PCA
+
+    pca, random = PCA(2, svd_solver="full").fit(before), np.random.default_rng(0)
+    places = np.concatenate([pca.transform(before), pca.transform(after)], axis=1).round(5)
+    names = np.unique(labels).tolist()
+    some = random.permutation(len(labels))[:SHOWN]
+    found = {
+        "plane_share": float(np.nan_to_num(pca.explained_variance_ratio_.sum())),
+        "plane": [[label, *row] for label, row in zip(labels[some].tolist(), places[some].tolist(), strict=True)],
+        "means": [[name, *places[labels == name].mean(axis=0).tolist()] for name in names],
+    }
+    if hard is not None:
+        others = random.permutation(np.flatnonzero(~hard))
+        shown = np.sort(np.concatenate([np.flatnonzero(hard), others])[:SHOWN])
+        points = zip(labels[shown].tolist(), hard[shown].tolist(), flattened(before[shown], 0).tolist(), strict=True)
+        found["hard"] = [[label, is_hard, *point] for label, is_hard, point in points]
+    return found

@@ -1,11 +1,11 @@
 """What an encoder needs of a graph: the edges of every layer, and features in the form that its first layer uses.
 
 Encoders are written against `LayerInput` alone. Here it has tensors behind it, with gradients, of a whole graph or of
-a sample; `nn.embed` gives the rows of a graph in pieces, and `deploy.export` writes down what is done as ONNX.
+a sample; `nn.embed` gives the rows of a graph in pieces, and `deploy.export` has what torch can trace to ONNX.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -173,12 +173,11 @@ class Operators:
         """What the first layer is computed from."""
         return FirstInput(self.blocks[0], self.layout, self.features)
 
-    def later(self, layers: int) -> Sequence[Block]:
-        """The edges of each of so many later layers."""
-        if layers == 0:
-            return ()
+    def later(self, layers: int) -> Sequence[Callable[[Tensor], LayerInput]]:
+        """What each of so many later layers is computed from, given the values of the layer before."""
         missing = layers + 1 - len(self.blocks)
-        return (*self.blocks[1:-1], *self.blocks[-2:-1] * missing, self.blocks[-1])
+        blocks = (*self.blocks[1:-1], *self.blocks[-2:-1] * missing, self.blocks[-1]) if layers else ()
+        return [partial(Hidden, block, self.layout) for block in blocks]
 
 
 def operators(of: Graph | Task, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)) -> Operators:

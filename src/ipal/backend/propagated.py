@@ -8,7 +8,7 @@ not depend on how the rest of its graph is numbered, nor on the processor.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -68,20 +68,26 @@ class Columns:
         """(features, columns)"""
         return self._kept if self.num_features * self.number <= MOST_KEPT else self.drawn(self.num_features)
 
-    def walked(self, start: Any) -> Any:
-        """The steps in the words of an exported program."""
-        return walked_rows(start, self.steps, self.restart)
+
+class RowSource(Protocol):
+    """A fixed map from a graph to rows of propagated features."""
+
+    @property
+    def columns(self) -> Sequence[Columns]: ...
+
+    def propagated(self, graph: Graph) -> Tensor:
+        """Rows of all nodes."""
 
 
 @dataclass(frozen=True)
 class Propagated:
     """What an encoder needs of a graph where it reads nothing else: a row of propagated features for every node."""
 
-    parts: tuple[Columns, ...]
+    columns: tuple[Columns, ...]
 
     def of(self, graph: Graph, runtime: Runtime) -> Tensor:
         """Rows of all nodes; made once, and kept as long as the graph lives."""
-        return graph.derived("rows", (runtime, self), lambda: propagated(graph, self.parts, runtime))
+        return graph.derived("rows", (runtime, self), lambda: propagated(graph, self.columns, runtime))
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -99,14 +105,6 @@ def walk(start: Tensor, spread: Spreading, steps: int, restart: float) -> Tensor
         found = spread(found)
         if restart:
             found.mul_(1 - restart).add_(start, alpha=restart)
-    return found
-
-
-def walked_rows(start: Any, steps: int, restart: float) -> Any:
-    """The same in the words of an exported program."""
-    found = start
-    for _ in range(steps):
-        found = found.spread() * (1 - restart) + start * restart
     return found
 
 

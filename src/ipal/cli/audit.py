@@ -97,7 +97,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _show_classes(found: dict[str, Any]) -> None:
-    from ipal.report.page.cost import counts_in_words, flagged_table
+    from ipal.report.audit import counts_in_words, flagged_table
 
     for line in counts_in_words(found):
         render.say(line)
@@ -121,9 +121,9 @@ def _show_search(data: dict[str, Any]) -> None:
         )
         render.say(
             f"Rows of {what}: {verdict}. Looked for: {render.many(result['looked_for'], 'node')} among all rows and "
-            f"columns of their length (also scaled ones, and of the matrices of products made whole), "
-            f"{result['looked_for_everywhere']} of them at every place of every "
-            "tensor" + f"; {result['too_plain']} with too few values were left out." * bool(result["too_plain"])
+            "columns of their length (also scaled ones, and of the matrices of products made whole)"
+            + f"; {result['too_plain']} with too few values were left out."
+            * bool(result["too_plain"])
         )
 
 
@@ -137,7 +137,7 @@ def _show_inputs(inputs: dict[str, Any], where: str) -> None:
 
 
 def _show_attempts(data: dict[str, Any]) -> None:
-    from ipal.report.page.cost import attempts_table
+    from ipal.report.audit import attempts_table
 
     classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix")
     if classes:

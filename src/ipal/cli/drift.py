@@ -48,7 +48,7 @@ def drift(
         raise ConfigError("Several methods and seeds are measured: name them with --methods and --seeds, not --set.")
 
     from ipal.analysis.feature_drift import measure_all, plan
-    from ipal.report.drift import about_hard, make_report, read_measurement, table, verdicts
+    from ipal.report.drift import make_report, read_measurement, table, verdicts
     from ipal.runs.run_folder import RunStore
 
     planned = plan(tree, named, seeds, root)
@@ -59,7 +59,7 @@ def drift(
     for run, path in zip(planned, paths, strict=True):
         folder = RunStore(runs).folder_for(run.config)
         if folder.is_finished:
-            gap = folder.result()["average_performance"] - read_measurement(path).facts["average_performance"]
+            gap = folder.result()["average_performance"] - read_measurement(path).average_performance
             if abs(gap) > 1e-6:
                 render.note(f"{folder.path} has another AP than measured here ({gap:+.2f}): made on another machine?")
     if as_json:
@@ -67,6 +67,6 @@ def drift(
         return
     title = f"Drift on {planned[0].dataset.name}: mean over old classes and tasks"
     render.out.print(render.report_table(replace(table(numbers), caption=title)))
-    for line in (*verdicts(numbers), *about_hard(numbers)):
+    for line in verdicts(numbers):
         render.say(line)
     render.note(f"{len(written)} files; start with {written[0]}")

@@ -39,7 +39,7 @@ def export(
 
     from ipal.system.optional import need_extra
 
-    need_extra("onnx", "onnx", "onnxruntime")
+    need_extra("onnx", "onnx", "onnxruntime", "onnxscript")
     from ipal.deploy.export import export_onnx
     from ipal.estimator.files import load
 

@@ -1,11 +1,13 @@
 """The HTML page of runs, as `ipal run --html` and `ipal report --html` write it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ipal.cli import render
 from ipal.errors import ConfigError
 from ipal.runs.run_folder import RunFolder
+from ipal.system.optional import need_extra
 
 
 def write_page(
@@ -18,26 +20,23 @@ def write_page(
     search: bool = False,
 ) -> None:
     """Write the page of these runs and print its path."""
+    need_extra("html", "jinja2")
     from ipal.report.page import choose, default_path, make_page
     from ipal.report.page.write import check_path
 
-    chosen = choose(names, runs)
-    path = out or default_path(chosen.folders)
+    chosen, remarks = choose(names, runs)
+    path = out or default_path(chosen)
     check_path(path)  # before a graph is read
-    closer = None
-    if len(chosen.folders) == 1:
-        closer = _closer(chosen.folders[0], root, nodes, search)
+    if len(chosen) == 1:
+        chosen = [replace(chosen[0], closer=_closer(chosen[0].folder, root, nodes, search))]
     elif search:
         raise ConfigError("--audit examines the model of one run: name a single run.")
-    make_page(chosen.folders, path, closer, labels=chosen.labels, remarks=chosen.remarks)
+    make_page(chosen, path, remarks)
     render.note(f"Open {path} in a browser.")
 
 
 def _closer(folder: RunFolder, root: Path | None, nodes: bool, search: bool) -> dict[str, Any]:
-    """What the page shows of model and graph; None for a run folder without its model."""
-    from ipal.report.page.facts import read_facts
-
-    read_facts(folder)  # errors of the folder come before heavy imports
+    """What the page shows of model and graph."""
     if not folder.model.exists():
         return {"remarks": ["The model was not examined: model.safetensors is missing from the run's folder."]}
     from ipal.analysis.run_view import look_closely

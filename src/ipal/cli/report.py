@@ -9,7 +9,7 @@ from ipal.cli import render
 from ipal.cli.app import RUNS, DataRoot, Runs
 from ipal.cli.page import write_page
 from ipal.errors import ConfigError
-from ipal.system.optional import FIGURES, lacking, need_extra
+from ipal.system.optional import FIGURES, lacking
 
 OUT = Path("report")
 
@@ -32,14 +32,6 @@ def report(
             show_default=False,
         ),
     ] = None,
-    into: Annotated[
-        Path | None,
-        typer.Option(help="Update the tables in this page: those between <!-- ipal report: KEY --> and <!-- end -->."),
-    ] = None,
-    figures_for: Annotated[
-        list[str] | None,
-        typer.Option("--figures-for", metavar="NAME", help="Draw the figures of this bench only; may be repeated."),
-    ] = None,
     no_nodes: Annotated[
         bool, typer.Option("--no-nodes", help="With --html: leave out the 2-d view, which shows nodes.")
     ] = False,
@@ -50,19 +42,13 @@ def report(
 ) -> None:
     """Make tables and figures from stored runs, with the paper's numbers; or an HTML page (--html)."""
     if html:
-        if into or figures_for:
-            raise ConfigError(
-                "--into and --figures-for are for tables and figures: leave them out, or leave out --html."
-            )
         return write_page(names or [], runs, out, root, nodes=not no_nodes, search=search)
     if no_nodes or search or root:
         raise ConfigError("--no-nodes, --audit and --data-root are for a page: add --html.")
     from ipal.report.build import make_report
 
-    if figures_for:
-        need_extra(*FIGURES)
     draw = not lacking(FIGURES[1])
-    written = make_report(runs, out or OUT, names or [], into, figures_for or [], draw)
+    written = make_report(runs, out or OUT, names or [], draw)
     render.note(f"{len(written)} files; start with {written[0]}")
     if not draw:
         render.note("No figures were drawn: pip install 'ipal[figures]' adds what they need.")

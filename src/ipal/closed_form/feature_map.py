@@ -6,7 +6,7 @@ them. The same settings and seed give the same map, which is what makes sums of 
 
 import hashlib
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -31,7 +31,7 @@ def random_features(projected: Tensor, factor: float) -> Tensor:
     the mean, as the factor sqrt(2 / D) is for rows x of their own length; for closed forms McDonnell et al. 2023,
     "RanPAC", Sec. 4.
     """
-    return torch.relu_(projected).mul_(factor)
+    return torch.relu_(projected.mul_(factor))
 
 
 @dataclass(frozen=True)
@@ -112,21 +112,22 @@ class FeatureMap:
         return Part(columns, width - linear)
 
     @property
+    def columns(self) -> tuple[Columns, ...]:
+        """What is propagated."""
+        return tuple(part.columns for part in self.parts)
+
+    @property
     def inputs(self) -> int:
         """Number of columns that are propagated."""
-        return sum(part.columns.number for part in self.parts)
+        return sum(columns.number for columns in self.columns)
 
     def propagated(self, graph: Graph) -> Tensor:
         """(nodes, inputs); made once for a graph, and kept as long as it and the map live."""
         kept: Any = graph.derived("feature maps", None, weakref.WeakKeyDictionary)
         found: Tensor | None = kept.get(self)
         if found is None:
-            found = kept[self] = self.propagated_at(graph, None)
+            found = kept[self] = propagated(graph, self.columns, self.runtime)
         return found
-
-    def propagated_at(self, graph: Graph, nodes: Tensor | None) -> Tensor:
-        """The same of some nodes, not kept."""
-        return propagated(graph, [part.columns for part in self.parts], self.runtime, nodes)
 
     def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored."""
@@ -143,13 +144,6 @@ class FeatureMap:
     def of_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         return self
 
-    def exported(self, rows: Any) -> Any:
-        """The map in the words of an exported program."""
-        unit = rows.within_one().unit()
-        found = [each for part in self.parts for each in _exported(part, unit)]
-        scaled = [each * len(self.parts) ** -0.5 for each in found]
-        return scaled[0].beside(*scaled[1:])
-
     @cached_property
     def fingerprint(self) -> str:
         """Tells two maps apart, also where a library drew other random numbers from the same seed.
@@ -162,18 +156,6 @@ class FeatureMap:
             drawn = part.columns.drawn(some) if part.columns.is_projected else part.drawn(some).numpy()
             digest.update(drawn.tobytes())
         return digest.hexdigest()[:16]
-
-
-def _exported(part: Part, unit: Any) -> Iterator[Any]:
-    """The linear columns and the ReLU features of a part."""
-    columns = part.columns
-    if not columns.is_projected:
-        linear = columns.walked(unit).unit()
-        yield from (linear, (linear @ part.directions).relu() * part.factor)
-        return
-    projection = torch.from_numpy(columns.projection)
-    linear, others = (columns.walked(unit @ some) for some in projection.tensor_split([columns.linear], dim=1))
-    yield from (linear / linear.lengths(), (others / linear.lengths()).relu() * part.factor)
 
 
 def pieces(x: Tensor) -> list[Tensor]:

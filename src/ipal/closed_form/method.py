@@ -263,12 +263,9 @@ class Analytic(OnePass):
         return torch.cat([rounded(memory.map.expanded(some)).float() for some in rows])
 
     def forward(self, memory: SumsMemory, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
-        """Scores, of which each process finds its share."""
-        rows, team = memory.map.propagated(graph), compute.runtime.team
+        rows, weights = compute.rows(graph, memory.map), self.solved(memory).weights.float()
         rows = rows if nodes is None else take(rows, nodes)
-        share, weights = team.share(len(rows)), self.solved(memory).weights.float()
-        mine = [memory.map.expanded(piece, torch.float32) @ weights for piece in pieces(share.of(rows))]
-        return team.gathered(torch.cat(mine), share)
+        return compute.by_rows(lambda some: memory.map.expanded(some, torch.float32) @ weights, rows)
 
     def probabilities(
         self, memory: SumsMemory, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
@@ -295,11 +292,6 @@ class Analytic(OnePass):
         scores = left_out_scores(products, rows.labels[some.to(rows.labels.device)], normal)
         check_left_out(scores)
         return scores
-
-    def exported(self, memory: SumsMemory, rows: Any) -> tuple[Any, Any]:
-        solved = self.solved(memory)
-        scores = memory.map.exported(rows) @ solved.weights
-        return scores, (scores * solved.scale).softmax()
 
     def statistics(self, memory: SumsMemory) -> Sums:
         return memory.sums

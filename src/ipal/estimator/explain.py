@@ -7,7 +7,7 @@ two.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,8 +18,9 @@ from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels
 from ipal.data.neighbourhood import neighbourhood
 from ipal.errors import ConfigError, DataError, NonFiniteError
-from ipal.estimator.predictor import Predictor
-from ipal.nn.evidence import FeatureRows
+from ipal.estimator.evidence import FixedDivisors, NodeEvidence
+from ipal.estimator.model import Model
+from ipal.methods.base import Compute
 
 ROUNDING = 1e-2
 """Scores in single precision may differ by this share of the largest from those in double precision."""
@@ -151,7 +152,7 @@ def strongest(values: NDArray[np.float64], count: int) -> list[int]:
     return [place for place in order.tolist() if values[place]]
 
 
-def explained(model: Predictor, graph: Graph, node: int, against: Any = None) -> Explanation:
+def explained(model: Model, graph: Graph, node: int, against: Any = None) -> Explanation:
     """Why a node of a graph is predicted as it is, and not as `against`: the next best class, unless said."""
     graph = model.checked(graph)
     if graph.types is not None:
@@ -164,11 +165,14 @@ def explained(model: Predictor, graph: Graph, node: int, against: Any = None) ->
         raise NonFiniteError(f"the scores of node {node} cannot be computed")
     order = scores.argsort(descending=True, stable=True).tolist()
     best, other = order[0], _other(model, order, against)
-    rows = FeatureRows.of(part.graph)
-    found = model.exported(rows)[0].at(int(part.nodes[0]))
+    rows = NodeEvidence.of(part.graph, int(part.nodes[0]), model.runtime)
+    with FixedDivisors():
+        (found,) = model.forward(part.graph, compute=cast(Compute, rows)).scores
     scores = scores.double().cpu()
-    if (found - scores).abs().max() > ROUNDING * scores.abs().max():
-        raise ConfigError(f"The method '{model.name}' cannot be explained: its `exported` gives other scores.")
+    if (found.detach().cpu() - scores).abs().max() > ROUNDING * scores.abs().max():
+        raise ConfigError(
+            f"The method '{model.name}' cannot be explained: its scores follow from more than what it is handed."
+        )
     evidence = rows.shares(found[best] if other is None else found[best] - found[other])
     classes = model.classes_
     names = classes.tolist()
@@ -184,7 +188,7 @@ def explained(model: Predictor, graph: Graph, node: int, against: Any = None) ->
     )
 
 
-def _other(model: Predictor, order: list[int], against: Any) -> int | None:
+def _other(model: Model, order: list[int], against: Any) -> int | None:
     """The class to compare with, as the model numbers it."""
     if against is None:
         return order[1] if len(order) > 1 else None

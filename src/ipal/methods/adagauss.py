@@ -17,7 +17,7 @@ from ipal.config import Draws, Epochs, NonNegative, TrainConfig
 from ipal.methods.base import Remembered, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, Competing, node_cross_entropy
 from ipal.methods.shared.adapter import adapted, fitted_adapter
-from ipal.methods.shared.gaussians import ClassGaussians, log_density, whitening
+from ipal.methods.shared.gaussians import ClassGaussians, log_density
 from ipal.methods.shared.projections import linear_map
 from ipal.nn.cholesky import mean_diagonal
 
@@ -103,18 +103,10 @@ class AdaGauss(Classifier):
         return memory
 
     def classify(self, network: Any, memory: ClassGaussians, f: Tensor) -> Tensor:
-        return log_density(f, memory.mean, *whitening(memory.covariance, self.shrinkage))
+        return log_density(f, memory.mean, *memory.whitened(self.shrinkage))
 
     def mean_logs(self, memory: ClassGaussians) -> Tensor:
         return self.classify(None, memory, memory.mean)
-
-    def exported(self, network: "Network", memory: ClassGaussians, rows: Any) -> tuple[Any, Any]:
-        A, offsets = whitening(memory.covariance, self.shrinkage)
-        centres = (memory.mean[:, None] @ A).flatten()
-        white = rows @ A.permute(1, 0, 2).flatten(1) - centres
-        classes = torch.eye(len(A)).to(A).repeat_interleave(A.shape[1], dim=0)
-        scores = (white * white) @ classes * -0.5 + offsets
-        return scores, scores.softmax()
 
     def remembered(self, memory: ClassGaussians) -> list[Remembered]:
         return memory.with_products(super().remembered(memory))

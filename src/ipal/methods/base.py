@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.config import EncoderConfig, TestGraph, TrainConfig
-from ipal.errors import ConfigError
 
 if TYPE_CHECKING:  # types alone: a method computes with what it is handed
     from ipal.backend.batches import Batch
+    from ipal.backend.propagated import RowSource
     from ipal.backend.runtime import Runtime
     from ipal.backend.sparse import SparseMatrix
     from ipal.data.graph import Graph
@@ -41,7 +41,10 @@ Parameters = dict[str, Tensor]
 
 
 class Compute(Protocol):
-    """What a method is handed to compute on whole tasks and graphs: device, processes and memory are its business."""
+    """What a method is handed to compute on whole tasks and graphs: device, processes and memory are its business.
+
+    Predictions that use its functions alone can be exported to ONNX and explained.
+    """
 
     @property
     def runtime(self) -> "Runtime": ...
@@ -66,8 +69,17 @@ class Compute(Protocol):
     def propagated(self, graph: "Graph", steps: int, restart: float) -> NDArray[np.float32]:
         """Unit rows of features after so many steps over the graph."""
 
-    def lengths(self, graph: "Graph", steps: int, restart: float) -> NDArray[np.float32]:
+    def lengths(self, graph: "Graph", steps: int, restart: float) -> Tensor:
         """Of the rows that `propagated` gives."""
+
+    def products(self, graph: "Graph", weights: Tensor, steps: int, restart: float) -> Tensor:
+        """The rows that `propagated` gives times (classes x features) weights."""
+
+    def rows(self, graph: "Graph", source: "RowSource") -> Tensor:
+        """Fixed rows of propagated and projected features."""
+
+    def by_rows(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """A function of single rows, of all of them."""
 
     def walked(
         self, graph: "Graph", start: NDArray[np.float32], steps: int, restart: float, *, turned: bool = False
@@ -353,13 +365,6 @@ class OnePass(Method):
     def reach(self, memory: Any) -> int:
         """How many hops away a node can be and still count in another's scores."""
 
-    def exported(self, memory: Any, rows: Any) -> tuple[Any, Any]:
-        """Scores and probabilities from rows of features, in the operations of an exported program.
-
-        The same function serves ONNX files and explanations.
-        """
-        raise ConfigError(f"The method '{self.name}' cannot be exported or explained: define `exported`.")
-
 
 @dataclass(frozen=True)
 class Trained(Method):
@@ -390,13 +395,6 @@ class Trained(Method):
 
     def adjust_gradients(self, network: "Network", memory: Any, context: Any) -> None:
         """Change the gradients of the parameters, between the backward pass and the step."""
-
-    def exported(self, network: "Network", memory: Any, rows: Any) -> tuple[Any, Any]:
-        """Scores and probabilities from rows of embeddings, in the operations of an exported program.
-
-        The same function serves ONNX files and explanations.
-        """
-        raise ConfigError(f"The method '{self.name}' cannot be exported or explained: define `exported`.")
 
     # ------------------------------------------------------------------ how a task begins, and what predicts
 

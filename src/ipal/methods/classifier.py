@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ipal.methods.base import Method, TaskContext, Terms, Trained
 from ipal.nn.head import Head
-from ipal.nn.losses import unit
 
 if TYPE_CHECKING:
     from ipal.backend.batches import Batch
@@ -48,14 +47,6 @@ class HeadClassifier(Trained):
     def classify(self, network: "Network", memory: Any, f: Tensor) -> Tensor:
         scores: Tensor = network.classifier(f)
         return scores
-
-    def exported(self, network: "Network", memory: Any, rows: Any) -> tuple[Any, Any]:
-        head = network.classifier
-        if head.temperature is None:
-            scores = rows @ head.weight.T + head.bias
-        else:
-            scores = rows.unit() @ unit(head.weight).T / head.temperature
-        return scores, scores.softmax()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,9 +102,5 @@ class DPCR(LwF):
     def mean_logs(self, memory: DPCRMemory) -> Tensor:
         return memory.mean @ memory.weights
 
-    def exported(self, network: "Network", memory: DPCRMemory, rows: Any) -> tuple[Any, Any]:
-        scores = rows @ memory.weights
-        return scores, scores.softmax()
-
     def remembered(self, memory: DPCRMemory) -> list[Remembered]:
         return memory.with_products(super().remembered(memory))

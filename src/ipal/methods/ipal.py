@@ -148,10 +148,6 @@ class IPAL(PrototypeClassifier):
         assert rows is not None, "it has embeddings"
         return relative_distance(eq.unit(rows) @ with_middle(memory.mean).T)
 
-    def exported(self, network: "Network", memory: PrototypeMemory, rows: Any) -> tuple[Any, Any]:
-        scores = (rows.unit() if self.products == "cosine" else rows) @ self.directed(memory.mean).T
-        return scores, (scores / self.tau).softmax()
-
     @property
     def hard_examples(self) -> HardExamples:
         return HardExamples(self.k, self.hardness)

@@ -142,8 +142,5 @@ class OnlineIPAL(IPAL):
     def mean_logs(self, memory: Any) -> Tensor:
         return super().mean_logs(memory.prototypes)
 
-    def exported(self, network: "Network", memory: Any, rows: Any) -> tuple[Any, Any]:
-        return super().exported(network, memory.prototypes, rows)
-
     def merge_classes(self, memory: Any, places: Tensor, classes: int) -> Any:
         return replace(memory, prototypes=memory.prototypes.merged(places, classes))

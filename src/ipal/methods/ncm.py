@@ -7,7 +7,7 @@ scaled to unit length, and propagated with restarts (Gasteiger et al. 2019).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ class NCM(PropagatedFeatures):
         self, memory: FeatureSums, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
     ) -> Tensor:
         if self.nearness == "cosine":
-            scores = scores / picked(scores.new_tensor(self.lengths(graph, compute)), nodes)[:, None]
+            scores = scores / picked(compute.lengths(graph, self.steps, self.restart), nodes)[:, None]
         return (scores / self.tau).softmax(dim=-1)
 
     def mean_logs(self, memory: FeatureSums) -> Tensor:
@@ -60,15 +60,6 @@ class NCM(PropagatedFeatures):
         if self.nearness == "distance":
             return (2 * mean @ mean.T - mean.square().sum(dim=1)) / self.tau
         return losses.cosine(mean, mean) / self.tau
-
-    def exported(self, memory: FeatureSums, rows: Any) -> tuple[Any, Any]:
-        mean, rows = memory.mean, rows.within_one().unit()
-        if self.nearness == "distance":
-            scores = self.spread(rows @ mean.T) * 2 - mean.square().sum(dim=1)
-            return scores, (scores / self.tau).softmax()
-        scores = self.spread(rows @ losses.unit(mean).T)
-        cosines = scores / self.spread(rows).lengths()
-        return scores, (cosines / self.tau).softmax()
 
     def merge_classes(self, memory: FeatureSums, places: Tensor, classes: int) -> FeatureSums:
         return memory.merged(places, classes)

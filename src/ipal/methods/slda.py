@@ -79,11 +79,6 @@ class SLDA(PropagatedFeatures):
         weights, offsets = self.solved(memory)
         return memory.sums.mean @ weights.T + offsets
 
-    def exported(self, memory: ScatterMemory, rows: Any) -> tuple[Any, Any]:
-        weights, offsets = self.solved(memory)
-        scores = self.spread(rows.within_one().unit() @ weights.T) + offsets
-        return scores, scores.softmax()
-
     def working_memory(self, extents: Extents) -> tuple[int, int]:
         at_once, in_pieces = super().working_memory(extents)
         covariance = 24 * extents.features**2  # and its factor

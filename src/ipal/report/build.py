@@ -1,25 +1,15 @@
-"""Tables with captions and commands; the folder of a report; tables kept up to date inside a page written by hand."""
+"""Tables with captions and commands, and the folder of a report."""
 
-import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipal.errors import ConfigError, did_you_mean
 from ipal.report import paper, tables
 from ipal.report.cells import CellTable
-from ipal.report.collect import (
-    PROTOCOL_FIELDS,
-    StoredBench,
-    choose_manifests,
-    read_bench,
-    read_grids,
-    read_search,
-    usual,
-)
+from ipal.report.collect import StoredBench, choose_manifests, read_bench, read_search, usual
 from ipal.report.statistics import how_many, listed
 from ipal.runs.records import batch_in_words
 from ipal.system.files import make_folder, write_atomically
@@ -33,39 +23,20 @@ DIFFERENCES = (
     "(Bonferroni); rows with fewer than five seeds have none."
 )
 NO_DIFFERENCES = "Differences are not shown: fewer than five seeds."
-OPENING = "<!-- ipal report: "
-# Marks are at the start of a line, so that a page can also mention them.
-BLOCK = re.compile(rf"^{OPENING}(?P<key>\S+) -->\s*$(?P<body>.*?)^<!-- end -->", re.DOTALL | re.MULTILINE)
-BEGIN = re.compile(rf"^{OPENING}", re.MULTILINE)
 
 
-def make_report(
-    runs: Path,
-    out: Path,
-    names: Sequence[str] = (),
-    into: Path | None = None,
-    figures_for: Sequence[str] = (),
-    draw: bool = True,
-) -> list[Path]:
+def make_report(runs: Path, out: Path, names: Sequence[str] = (), draw: bool = True) -> list[Path]:
     """Everything `ipal report` does; returns the files written, the index first."""
-    manifests = choose_manifests(runs, names)
-    known = [manifest.name for manifest in manifests]
-    for name in figures_for:
-        if name not in known:
-            raise ConfigError(f"There is no bench '{name}' to draw figures for.{did_you_mean(name, known)}")
-    benches = [read_bench(manifest, runs) for manifest in manifests]
-    made = all_tables(benches, runs)
-    # Before anything is written, so that a wrong key leaves no partial report.
-    page = replace_blocks(read_page(into), {key: one.markdown for key, one in made.items()}, into) if into else ""
-    written = _write_tables(out, made.values())
-    drawn = [bench for bench in benches if not figures_for or bench.name in figures_for]
+    benches = [read_bench(manifest, runs) for manifest in choose_manifests(runs, names)]
+    files = {name: text for made in all_tables(benches, runs).values() for name, text in made.files.items()}
+    make_folder(out)
+    for name, text in files.items():
+        write_atomically(out / name, text)
+    written = [out / name for name in files]
     if draw:
-        written += _write_figures(out / "figures", drawn, runs)
+        written += _write_figures(out / "figures", benches, runs)
     index = out / "README.md"
     write_atomically(index, _index(written, out, benches))
-    if into:
-        write_atomically(into, page)
-        written.append(into)
     return [index, *written]
 
 
@@ -88,7 +59,7 @@ class Captioned:
     below: str = ""
     """What its signs mean, and what it leaves out."""
     numbers: bool = False
-    """Whether its CSV has every number behind it, seed by seed, and not its cells."""
+    """Whether its CSV has every number behind it, run by run, and not its cells."""
 
     @property
     def markdown(self) -> str:
@@ -109,7 +80,7 @@ class Captioned:
         """As Markdown, LaTeX and CSV, by the names of the files."""
         comments = [*filter(None, [self.how]), *remarks(self.benches)]
         latex = tables.latex(self.table, self.caption, f"tab:{self.stem}", self.below, comments)
-        csv = tables.to_csv(tables.numbers(self.benches)) if self.numbers else tables.cells_csv(self.table)
+        csv = tables.numbers(self.benches) if self.numbers else tables.cells_csv(self.table)
         return {f"{self.stem}.md": self.markdown + "\n", f"{self.stem}.tex": latex, f"{self.stem}.csv": csv}
 
 
@@ -135,15 +106,6 @@ def all_tables(benches: Sequence[StoredBench], runs: Path) -> dict[str, Captione
         machines = "; ".join(sorted({run.machine for row in bench.rows for run in row.runs}))
         text, how = f"{bench.title}: time and memory of a run, mean over {_seeds(own)}.", f"Measured on: {machines}."
         found[f"{name}.cost"] = Captioned(f"cost-{name}", tables.cost(bench), own, text, how, legend(own, ranked=False))
-    compared = [bench for bench in benches if bench.is_comparable_to_paper and bench.name in found]
-    shown = tables.reproducibility(compared)
-    if shown.rows:
-        behind = [bench for chosen in of_paper(compared).values() for bench in chosen]
-        text = f"The paper's numbers (Tables 1 and 2) beside ours in %, {_over_seeds(behind)}."
-        run = {bench.title for bench in benches if bench.protocol}
-        missing = ", ".join(title for title in paper.DATASETS.values() if title not in run)
-        below = f"Not run: {missing}." if missing else ""
-        found["reproducibility"] = Captioned("REPRODUCIBILITY", shown, compared, text, "", below)
     return found
 
 
@@ -151,7 +113,7 @@ def _with_differences(bench: StoredBench, how: str, below: str) -> tuple[str, st
     """The texts of a table with what they say of the differences between its rows."""
     if tables.differences(bench):
         return f"{how} {DIFFERENCES}", below
-    comparable = tables.references(bench) and sum(bool(row.runs) for row in bench.rows) > 1
+    comparable = bench.references and sum(bool(row.runs) for row in bench.rows) > 1
     return how, f"{below} {NO_DIFFERENCES}" if comparable else below
 
 
@@ -197,7 +159,7 @@ def protocol(benches: Sequence[StoredBench]) -> str:
 
 def legend(benches: Sequence[StoredBench], ranked: bool = True) -> str:
     """What the signs of the table mean."""
-    stored = any(row.entry.stores_exemplars for bench in benches for row in bench.rows)
+    stored = any(row.stores_exemplars for bench in benches for row in bench.rows)
     return " ".join([tables.EXEMPLARS] * stored + [RANKS] * ranked)
 
 
@@ -220,7 +182,7 @@ def remarks(benches: Sequence[StoredBench]) -> list[str]:
 
 def _shared(protocol: Mapping[str, Any]) -> dict[str, Any]:
     """What datasets can have in common: all but the split."""
-    return {field: protocol[field] for field in PROTOCOL_FIELDS if field in protocol}
+    return {field: value for field, value in protocol.items() if field != "split"}
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
@@ -240,17 +202,6 @@ def _wrap(text: str, indent: str = "") -> str:
     return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-# ---------------------------------------------------------------------- the folder
-
-
-def _write_tables(out: Path, made: Iterable[Captioned]) -> list[Path]:
-    make_folder(out)
-    contents = {name: content for one in made for name, content in one.files.items()}
-    for name, content in contents.items():
-        write_atomically(out / name, content)
-    return [out / name for name in contents]
-
-
 def _write_figures(folder: Path, benches: Sequence[StoredBench], runs: Path) -> list[Path]:
     from ipal.report import figures  # matplotlib may not be installed
 
@@ -258,11 +209,11 @@ def _write_figures(folder: Path, benches: Sequence[StoredBench], runs: Path) -> 
     for bench in benches:
         if bench.manifest.kind == "table1":
             drawings[f"figure4-{bench.name}"] = partial(figures.learning_dynamics, bench)
-            drawings[f"cost-{bench.name}"] = partial(figures.cost_plot, bench)
         if bench.manifest.kind == "table2":
             drawings[f"figure3-{bench.name}"] = partial(figures.heat_maps, bench)
-    grids = [(bench.title, read_grids(bench.manifest, runs)) for bench in benches if bench.manifest.kind == "figure6"]
-    drawings["figure6"] = partial(figures.gamma_curves, grids)
+    grids = [bench for bench in benches if bench.manifest.kind == "figure6"]
+    points = [(bench.title, read_search(bench.manifest, runs)) for bench in grids]
+    drawings["figure6"] = partial(figures.gamma_curves, points)
     return [path for name, draw in drawings.items() for path in figures.write_figure(folder / name, draw)]
 
 
@@ -275,26 +226,3 @@ def _index(written: Sequence[Path], out: Path, benches: Sequence[StoredBench]) -
     if shown:
         parts += ["Figures, each also as SVG:", *shown]
     return "\n\n".join(parts) + "\n"
-
-
-# ---------------------------------------------------------------------- a page kept by hand
-
-
-def read_page(path: Path) -> str:
-    try:
-        return path.read_bytes().decode()  # bytes: line ends stay as they are
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The page {path} cannot be read as text: name a Markdown file with --into.") from error
-
-
-def replace_blocks(page: str, texts: Mapping[str, str], path: Path | None = None) -> str:
-    """The page with each table between its marks replaced."""
-    keys = [match["key"] for match in BLOCK.finditer(page)]
-    if len(keys) != len(BEGIN.findall(page)):
-        raise ConfigError(f"A table in {path} has no end: put <!-- end --> after each '{OPENING}NAME -->'.")
-    if not keys:
-        raise ConfigError(f"{path} has no place for a table: put '{OPENING}table1 -->' and '<!-- end -->' into it.")
-    for key in keys:
-        if key not in texts:
-            raise ConfigError(f"{path} asks for a table '{key}' that is not there.{did_you_mean(key, texts)}")
-    return BLOCK.sub(lambda match: f"{OPENING}{match['key']} -->\n\n{texts[match['key']]}\n\n<!-- end -->", page)

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MANY_ROWS = 100
 LONG_WORD = 24
 LONG_TEXT = 36
 """Characters of a word, and of a text, that do not fit a narrow column."""
@@ -36,10 +35,6 @@ class Cell:
         return "prose" if len(self.text) > LONG_TEXT else ""
 
 
-Row = Sequence[Any]
-"""Cells, and texts that become one."""
-
-
 @dataclass(frozen=True)
 class CellTable:
     """Rows for Markdown, LaTeX or a page, where they can be sorted by any column and downloaded."""
@@ -47,8 +42,6 @@ class CellTable:
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    choices: Sequence[int] = ()
-    """Which choice of the chart's picker each row belongs to; empty: all rows are always shown."""
     groups: Sequence[str] = ()
     """Headings over equally many columns each, after the first column."""
 
@@ -56,27 +49,11 @@ class CellTable:
     def group_width(self) -> int:
         return (len(self.columns) - 1) // len(self.groups) if self.groups else 0
 
-    @property
-    def is_long(self) -> bool:
-        """Whether the rows are added only when the table is opened, because they are many."""
-        return len(self.rows) > MANY_ROWS
-
     def is_number(self, column: int) -> bool:
         return all(row[column].is_number for row in self.rows)
 
-    def as_plain(self) -> dict[str, Any]:
-        """Rows as lists of text, class and value, and the choice that each belongs to."""
-        rows = [[[cell.text, cell.kind, cell.value] for cell in row] for row in self.rows]
-        return {"rows": rows, "choices": list(self.choices)}
 
-
-def table(caption: str, columns: Sequence[str], rows: Iterable[Row], **more: Any) -> CellTable:
-    """A table of cells and plain texts."""
+def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], groups: Sequence[str] = ()) -> CellTable:
+    """A table of cells, and of plain texts that become one."""
     cells = [[Cell(one, one) if isinstance(one, str) else one for one in row] for row in rows]
-    return CellTable(caption, columns, cells, **more)
-
-
-def table_of_choices(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Row]]) -> CellTable:
-    """A table whose rows change with the chart's picker: those of each choice."""
-    choices = [choice for choice, own in enumerate(rows) for _ in own]
-    return table(caption, columns, [row for own in rows for row in own], choices=choices)
+    return CellTable(caption, columns, cells, groups)

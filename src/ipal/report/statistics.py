@@ -36,24 +36,19 @@ def scale_from(values: Iterable[float]) -> float:
     return min(90.0, 10.0 * math.floor(min(values, default=0.0) / 10))
 
 
-def paired_differences(values: Mapping[int, float], reference: Mapping[int, float]) -> list[float]:
-    """By seed, of those that both have."""
-    return [values[seed] - reference[seed] for seed in sorted(values.keys() & reference.keys())]
-
-
 def paired_interval(
-    values: Mapping[int, float], reference: Mapping[int, float], comparisons: int = 1, fewest: int = FEWEST
+    values: Mapping[int, float], reference: Mapping[int, float], comparisons: int = 1
 ) -> Interval | None:
-    r"""Mean difference over the seeds both have, with its 95 % interval; None with fewer than `fewest` such seeds.
+    r"""Mean difference over the seeds both have, with its 95 % interval; None with fewer than `FEWEST` such seeds.
 
     .. math:: \bar d \pm t_{n-1,\,1 - 0.025 / m} \, \frac{s_d}{\sqrt n}, \qquad d_s = v_s - r_s
 
     Source: Student's paired t interval; with m comparisons at once wider by Bonferroni's correction (Dunn 1961), so
     that all of them hold together. Pairs share split, initial weights and draws; what is left is the method.
     """
-    differences = paired_differences(values, reference)
+    differences = [values[seed] - reference[seed] for seed in sorted(values.keys() & reference.keys())]
     summary = spread(differences)
-    if len(differences) < fewest or summary is None or summary.deviation is None:
+    if len(differences) < FEWEST or summary is None or summary.deviation is None:
         return None
     level = 1 - 0.025 / max(1, comparisons)
     half = float(stdtrit(len(differences) - 1, level)) * summary.deviation / math.sqrt(len(differences))

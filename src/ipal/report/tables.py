@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
@@ -27,58 +27,30 @@ EXEMPLARS = "† stores raw nodes of earlier tasks."
 
 def wide(benches: Sequence[StoredBench]) -> CellTable:
     """Table 1 or 2: every method in one row, AP and AF of every dataset in columns."""
-    columns = [score_cells(bench, score) for bench in benches for score in SCORES]
-    rows = [(row.marked_title, *(column.get(row.key, "") for column in columns)) for row in _sorted_rows(benches)]
-    return table(
-        "", ("method", *(arrowed(score) for _ in benches for score in SCORES)), rows, groups=_headings(benches)
-    )
-
-
-def score_cells(bench: StoredBench, score: str) -> dict[str, Cell]:
-    """One column: mean ± deviation by row, best and second marked.
-
-    The upper reference bounds the others from above, so it is not ranked; nor are rows with seeds missing or of another
-    protocol, whose numbers do not mean the same.
-    """
-    summaries = [spread(list(row.by_seed(score).values())) for row in bench.rows]
-    sign = 1 if is_higher_better(score) else -1
-    ranked = [
-        sign * summary.mean
-        if summary and row.is_complete and not row.is_upper_reference and bench.is_usual(row)
-        else None
-        for row, summary in zip(bench.rows, summaries, strict=True)
-    ]
-    cells = {}
-    for row, summary, mark in zip(bench.rows, summaries, marks(ranked), strict=True):
-        few = f" ({len(row.runs)}/{len(bench.manifest.seeds)})" if row.runs and not row.is_complete else ""
-        is_dash = score in CHANGES and row.is_upper_reference
-        cells[row.key] = Cell("–", None) if is_dash else _cell(summary, mark, few)
-    return cells
-
-
-def arrowed(score: str) -> str:
-    """A score with the direction in which it is better."""
-    return f"{score} {'↑' if is_higher_better(score) else '↓'}"
+    columns = [_scores_by_key(bench, score) for bench in benches for score in SCORES]
+    rows = [(row.title, *(column.get(row.key, "") for column in columns)) for row in _sorted_rows(benches)]
+    count = Counter(bench.title for bench in benches)
+    groups = [bench.title if count[bench.title] == 1 else f"{bench.title}, {bench.name}" for bench in benches]
+    return table("", ("method", *(arrowed(score) for _ in benches for score in SCORES)), rows, groups)
 
 
 def metrics(bench: StoredBench) -> CellTable:
     """One dataset: every metric that its runs have."""
-    columns = [score_cells(bench, score) for score in bench.scores]
-    rows = [(row.marked_title, *(column[row.key] for column in columns)) for row in _sorted_rows([bench])]
+    columns = [_scores_by_key(bench, score) for score in bench.scores]
+    rows = [(row.title, *(column[row.key] for column in columns)) for row in _sorted_rows([bench])]
     return table("", ("method", *map(arrowed, bench.scores)), rows)
 
 
 def details(bench: StoredBench) -> CellTable:
     """One dataset: scores, differences to other rows, the paper's numbers where they exist, settings."""
-    scores = [score_cells(bench, score) for score in SCORES]
-    against = differences(bench)
+    scores, against = [_scores_by_key(bench, score) for score in SCORES], differences(bench)
     beside_paper = bench.is_comparable_to_paper
     rows = [
         (
-            row.marked_title,
+            row.title,
             *(cells[row.key] for cells in scores),
-            *(cells[row.key] for cells in against.values()),
-            *(map(_cell, printed_scores(bench, row)) if beside_paper else ()),
+            *(texts[row.key] for texts in against.values()),
+            *(map(spread_cell, printed_scores(bench, row)) if beside_paper else ()),
             _settings(row),
         )
         for row in _sorted_rows([bench])
@@ -87,48 +59,38 @@ def details(bench: StoredBench) -> CellTable:
     return table("", ("method", *map(arrowed, SCORES), *against, *of_paper, "settings"), rows)
 
 
-def references(bench: StoredBench) -> dict[str, ReportRow]:
-    """Rows that others are compared with: the paper's method, and the best without exemplars if it is another."""
-    rows = {paper.title(paper.OURS): bench.reference}
-    if bench.best is not bench.reference:
-        rows["the best without exemplars"] = bench.best
-    return {name: row for name, row in rows.items() if row}
-
-
 def differences(bench: StoredBench) -> dict[str, dict[str, str]]:
     """Columns of differences in AP, by row; one without any interval is left out."""
     found = {}
-    for name, reference in references(bench).items():
-        others = {row.key: _difference(bench, row, reference) for row in bench.rows if row is not reference}
-        if any(others.values()):
-            found[f"AP against {name} [95 %]"] = {**others, reference.key: "reference"}
+    for name, reference in bench.references.items():
+        column = {}
+        for row in bench.rows:
+            interval = paired_interval(row.by_seed("AP"), reference.by_seed("AP"), bench.comparisons)
+            column[row.key] = ""
+            if interval and row is not reference:
+                column[row.key] = f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
+        if any(column.values()):
+            found[f"AP against {name} [95 %]"] = {**column, reference.key: "reference"}
     return found
 
 
 def cost(bench: StoredBench) -> CellTable:
     """Time and memory of one dataset's runs."""
-    rows = []
-    for row in _sorted_rows([bench]):
-        fields = {"seconds": _seconds, "seconds_per_epoch": _seconds, "peak_bytes": size, "retained_bytes": size}
-        cells = {
-            field: Cell(show(summary.mean), summary.mean) if (summary := spread(row.over_runs(field))) else ""
-            for field, show in fields.items()
-        }
-        if isinstance(peak := cells["peak_bytes"], Cell):
-            cells["peak_bytes"] = replace(peak, text=peak.text + shared(row.over_runs("taking_turns")))
-        rows.append((row.marked_title, *cells.values(), "yes" if row.entry.stores_exemplars else "no"))
+    columns = {"seconds": _seconds, "seconds_per_epoch": _seconds, "peak_bytes": size, "retained_bytes": size}
+    rows = [
+        (
+            row.title,
+            *(cost_cell(row, name, show) for name, show in columns.items()),
+            "yes" if row.stores_exemplars else "no",
+        )
+        for row in _sorted_rows([bench])
+    ]
     return table("", ("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), rows)
-
-
-def shared(turns: Sequence[float]) -> str:
-    """Remark on a peak of memory that several runs share."""
-    most = round(max(turns, default=1))
-    return f" ({most} runs together)" if most > 1 else ""
 
 
 def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> CellTable:
     """What was tried to choose the settings of rows, by validation scores; the best of each row in bold."""
-    found = [(label, settings, spread(list(scores))) for label, settings, scores in points]
+    found = [(label, settings, spread(scores)) for label, settings, scores in points]
     best: dict[str, float] = {}
     for label, _, summary in found:
         if summary:
@@ -137,26 +99,8 @@ def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> 
     for label, settings, summary in found:
         mark = "best" if summary and summary.mean == best[label] else ""
         text = ", ".join(f"`{name}={value}`" for name, value in settings.items())
-        rows.append((label, text, _cell(summary, mark)))
+        rows.append((label, text, spread_cell(summary, mark)))
     return table("", ("row", "settings", "validation AP"), rows)
-
-
-def reproducibility(benches: Sequence[StoredBench]) -> CellTable:
-    """The paper's numbers beside ours where there is a run."""
-    rows, order = [], list(paper.DATASETS)
-    for (dataset, method), printed in sorted(paper.PRINTED.items(), key=lambda item: order.index(item[0][0])):
-        ours = _ours(benches, dataset, method)
-        if ours is None:
-            continue
-        cells = []
-        for score, theirs in zip(SCORES, printed, strict=True):
-            mine = spread(list(ours.by_seed(score).values())) if theirs else None
-            gap = mine.mean - theirs.mean if mine and theirs else None
-            cells += [_cell(theirs), _cell(mine), Cell("" if gap is None else f"{gap:+.2f}", gap)]
-        title = paper.METHODS.get(method, f"{paper.title(paper.OURS)} with `{method}`")
-        rows.append((title, paper.DATASETS[dataset], *cells))
-    scores = [f"{whose}{score}" for score in SCORES for whose in ("paper ", "our ", "difference in ")]
-    return table("", ("method", "dataset", *scores), rows)
 
 
 def printed_scores(bench: StoredBench, row: ReportRow) -> paper.Printed:
@@ -170,18 +114,65 @@ def _paper_key(bench: StoredBench, row: ReportRow) -> str:
     """The method, or the switch, under which the paper has a number for a row."""
     if bench.manifest.kind != "table1" and row.is_ours:
         return row.switch or paper.OURS
-    if row.is_ours and any(other.entry.label == paper.OWN_ENCODER for other in bench.rows):
-        return paper.OURS if row.entry.label == paper.OWN_ENCODER else row.entry.label + " by default"
+    if row.is_ours and any(other.label == paper.OWN_ENCODER for other in bench.rows):
+        return paper.OURS if row.label == paper.OWN_ENCODER else row.label + " by default"
     return row.key
 
 
-# ---------------------------------------------------------------------- texts of cells
+def _sorted_rows(benches: Sequence[StoredBench]) -> list[ReportRow]:
+    """Table 1 in the paper's order of methods, variants after their method; Table 2 as its experiment file has it."""
+    rows: dict[str, ReportRow] = {}
+    for row in (row for bench in benches for row in bench.rows):
+        rows.setdefault(row.key, row)
+    if any(bench.manifest.kind != "table1" for bench in benches):
+        return list(rows.values())
+    return sorted(rows.values(), key=lambda row: (paper.place(row.method), row.key != paper.plain_name(row.method)))
 
 
-def _cell(summary: Spread | None, mark: str = "", remark: str = "") -> Cell:
+# ---------------------------------------------------------------------- cells
+
+
+def score_cells(rows: Sequence[ReportRow], score: str, ranked: Collection[ReportRow] = ()) -> list[Cell]:
+    """One column: mean ± deviation, with the best and the second of the ranked rows marked."""
+    sign = 1 if is_higher_better(score) else -1
+    means = [sign * row.mean(score) if row in ranked and row.by_seed(score) else None for row in rows]
+    found = []
+    for row, mark in zip(rows, marks(means), strict=True):
+        if score in CHANGES and row.is_upper_reference:
+            found.append(Cell("–", None))
+        else:
+            found.append(spread_cell(spread(list(row.by_seed(score).values())), mark))
+    return found
+
+
+def _scores_by_key(bench: StoredBench, score: str) -> dict[str, Cell]:
+    """By row; what seeds are missing is said."""
+    cells = score_cells(bench.rows, score, bench.ranked)
+    found = {}
+    for row, cell in zip(bench.rows, cells, strict=True):
+        few = f" ({len(row.runs)}/{len(bench.manifest.seeds)})" if row.runs and not row.is_complete else ""
+        found[row.key] = replace(cell, text=cell.text + few)
+    return found
+
+
+def arrowed(score: str) -> str:
+    """A score with the direction in which it is better."""
+    return f"{score} {'↑' if is_higher_better(score) else '↓'}"
+
+
+def cost_cell(row: ReportRow, name: str, show: Callable[[float], str]) -> Cell:
+    """The mean over seeds; of a peak of memory also how many runs share it."""
+    summary, turns = spread(row.costs(name)), round(max(row.costs("taking_turns"), default=1))
+    if summary is None:
+        return Cell("", None)
+    together = f" ({turns} runs together)" if name == "peak_bytes" and turns > 1 else ""
+    return Cell(show(summary.mean) + together, summary.mean)
+
+
+def spread_cell(summary: Spread | None, mark: str = "") -> Cell:
     """A mean with its deviation; nothing where there is none."""
-    mean, deviation = (None, None) if summary is None else (summary.mean, summary.deviation)
-    return Cell(pretty(summary) + remark, mean, mark, deviation)
+    mean, deviation = summary or (None, None)
+    return Cell(pretty(summary), mean, mark, deviation)
 
 
 def pretty(score: Spread | None) -> str:
@@ -202,46 +193,10 @@ def _seconds(value: float) -> str:
     return f"{value:#.3g}" if value < 100 else f"{value:.0f}"
 
 
-def _difference(bench: StoredBench, row: ReportRow, reference: ReportRow) -> str:
-    interval = paired_interval(row.by_seed("AP"), reference.by_seed("AP"), bench.comparisons)
-    return f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]" if interval else ""
-
-
 def _settings(row: ReportRow) -> str:
     """What was set, and out of how many values it was chosen."""
-    chosen = {name: f" (of {len(values)})" for name, values in row.entry.grid.items()}
-    return ", ".join(f"`{name}={value}`{chosen.get(name, '')}" for name, value in row.entry.settings.items())
-
-
-# ---------------------------------------------------------------------- order
-
-
-def _sorted_rows(benches: Sequence[StoredBench]) -> list[ReportRow]:
-    """Table 1 in the paper's order of methods, variants after their method; Table 2 as its experiment file has it."""
-    rows: dict[str, ReportRow] = {}
-    for row in (row for bench in benches for row in bench.rows):
-        rows.setdefault(row.key, row)
-    if any(bench.manifest.kind != "table1" for bench in benches):
-        return list(rows.values())
-    return sorted(
-        rows.values(), key=lambda row: (paper.place(row.entry.method), row.key != paper.plain_name(row.entry.method))
-    )
-
-
-def _headings(benches: Sequence[StoredBench]) -> tuple[str, ...]:
-    """Datasets; with the bench's name where one dataset has several."""
-    count = Counter(bench.title for bench in benches)
-    return tuple(bench.title if count[bench.title] == 1 else f"{bench.title}, {bench.name}" for bench in benches)
-
-
-def _ours(benches: Sequence[StoredBench], dataset: str, method: str) -> ReportRow | None:
-    """Our row for a number of the paper."""
-    kind = "table2" if "=" in method else "table1"
-    for bench in (bench for bench in benches if (bench.manifest.kind, bench.manifest.dataset) == (kind, dataset)):
-        for row in (row for row in bench.rows if row.runs and _paper_key(bench, row) == method):
-            if any(printed_scores(bench, row)):
-                return row
-    return None
+    chosen = {name: f" (of {len(values)})" for name, values in row.grid.items()}
+    return ", ".join(f"`{name}={value}`{chosen.get(name, '')}" for name, value in row.settings.items())
 
 
 # ---------------------------------------------------------------------- formats
@@ -338,44 +293,22 @@ def cells_csv(shown: CellTable) -> str:
     return to_csv(rows)
 
 
-def numbers(benches: Sequence[StoredBench]) -> Iterator[dict[str, Any]]:
-    """Every number behind a table on its own, in full precision."""
-    for bench in benches:
-        for row in _sorted_rows([bench]):
-            printed = dict(zip(SCORES, printed_scores(bench, row), strict=True))
-            for score in bench.scores:
-                for statistic, seed, value in _statistics(bench, row, score, printed.get(score)):
-                    yield {
-                        "bench": bench.name,
-                        "dataset": bench.manifest.dataset,
-                        "row": row.title,
-                        "method": row.entry.method,
-                        "stores_exemplars": row.entry.stores_exemplars,
-                        "score": score,
-                        "statistic": statistic,
-                        "seed": seed,
-                        "value": value,
-                    }
-
-
-def _statistics(
-    bench: StoredBench, row: ReportRow, score: str, printed: Spread | None
-) -> Iterator[tuple[str, int | str, float]]:
-    by_seed = row.by_seed(score)
-    for seed, value in by_seed.items():
-        yield "seed", seed, value
-    for whose, summary in (("", spread(list(by_seed.values()))), ("paper ", printed)):
-        for name, value in (summary._asdict() if summary else {}).items():
-            if value is not None:
-                yield f"{whose}{name}", "", value
-    ours = paper.title(paper.OURS)
-    names = {f"difference to {ours}": bench.reference, "difference to the best without exemplars": bench.best}
-    for name, other in names.items():
-        if other and row is not other:
-            interval = paired_interval(by_seed, other.by_seed(score), bench.comparisons)
-            low, high = (f"{end} of the {name}" for end in ("low end", "high end"))
-            for statistic, value in zip((name, low, high), interval or (), strict=False):
-                yield statistic, "", value
+def numbers(benches: Sequence[StoredBench]) -> str:
+    """As CSV every number behind a table, run by run and in full precision."""
+    return to_csv(
+        {
+            "bench": bench.name,
+            "dataset": bench.manifest.dataset,
+            "row": row.title,
+            "method": row.method,
+            "stores_exemplars": row.stores_exemplars,
+            "seed": run.seed,
+            **{score: run.scores.get(score) for score in dict.fromkeys(one for b in benches for one in b.scores)},
+        }
+        for bench in benches
+        for row in _sorted_rows([bench])
+        for run in row.runs
+    )
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:

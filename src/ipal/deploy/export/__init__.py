@@ -1,26 +1,37 @@
 """A learned model as one ONNX file, which runs without this library and without torch.
 
-program.py      operations that are added to an ONNX graph
-inference.py    a model's inference in these operations
-check.py        comparison of the file with the model
+traced.py    a graph as tensors, over which torch traces the model's own prediction
+check.py     comparison of the file with the model
 """
 
 import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
 
 from ipal._version import __version__
 from ipal.deploy.export.check import GRAPHS, TOLERANCE, Parity, check
-from ipal.deploy.export.inference import answer
-from ipal.deploy.export.program import OPSET, Program
-from ipal.errors import CapacityError, ConfigError
+from ipal.deploy.export.traced import Inference
+from ipal.errors import CapacityError, ConfigError, shortened
 from ipal.estimator.learner import Learner, model_of
 from ipal.estimator.model import Model
 from ipal.system.files import written_whole
 from ipal.system.optional import need_extra
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 __all__ = ["GRAPHS", "TOLERANCE", "Exported", "Parity", "export_onnx", "onnx_model"]
 
+OPSET = 18
+IR_VERSION = 8
+"""As old as the opset allows: older runtimes read it too."""
 MOST_BYTES = 2**31 - 2**20
 """An ONNX file is one protobuf message, which has to stay below 2 GiB."""
 EDGES = (
@@ -77,7 +88,7 @@ def export_onnx(
 
 def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
     """A model as the content of an ONNX file; the same model gives the same bytes."""
-    need_extra("onnx", "onnx", "onnxruntime")
+    need_extra("onnx", "onnx", "onnxruntime", "onnxscript")
     if not model.labels:
         raise ConfigError("This model knows no class: let it learn one before it is exported.")
     if model.schema.types is not None:
@@ -86,13 +97,9 @@ def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
             "train one on data.to_homogeneous()."
         )
     from onnx.checker import check_model
+    from onnx.helper import set_model_props
 
-    program = Program(model.num_features, edge_weights)
-    scores, probabilities = answer(model, program)
-    if program.bytes > MOST_BYTES:
-        raise CapacityError(
-            f"This model takes {program.bytes / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: train a smaller one."
-        )
+    made = _traced(model, edge_weights)
     about = {
         "method": model.name,
         "classes": json.dumps(model.labels),
@@ -103,6 +110,66 @@ def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
         "tolerance": f"{TOLERANCE:g} of the largest score",
         "ipal_version": __version__,
     }
-    onnx = program.model(scores, probabilities, __version__, about)
-    check_model(onnx, full_check=True)
-    return bytes(onnx.SerializeToString(deterministic=True))
+    set_model_props(made, about)
+    check_model(made, full_check=True)
+    return bytes(made.SerializeToString(deterministic=True))
+
+
+@torch.no_grad()
+def _traced(model: Model, edge_weights: bool) -> "ModelProto":
+    """What torch's exporter makes of the model's prediction, without its notes on where it found each operation."""
+    x = torch.ones(5, model.num_features, device=model.device)
+    inputs = {"x": x, "edge_index": torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]], device=model.device)}
+    inputs |= {"edge_weight": torch.ones(4, device=model.device)} if edge_weights else {}
+    free = {"x": {0: "nodes"}, "edge_index": {1: "edges"}, "edge_weight": {0: "edges"}}
+    module = Inference(model).eval()
+    module(**inputs)  # what follows from the memory is computed now, and no part of the trace
+    any_size = torch.export.Dim.DYNAMIC
+    try:
+        with _quiet():
+            program = torch.export.export(
+                module, (), inputs, dynamic_shapes={name: dict.fromkeys(free[name], any_size) for name in inputs}
+            )
+            size = sum(one.nbytes for one in (*program.state_dict.values(), *program.constants.values()))
+            if size > MOST_BYTES:
+                raise CapacityError(
+                    f"This model takes {size / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: train a smaller one."
+                )
+            traced = torch.onnx.export(
+                program,
+                output_names=["scores", "probabilities", "predicted"],
+                opset_version=OPSET,
+                optimize=True,
+                verbose=False,
+            )
+    except (torch.onnx.OnnxExporterError, torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
+        raise ConfigError(
+            f"The method '{model.name}' cannot be exported: torch cannot trace its predictions "
+            f"({shortened(str(error), 200)})."
+        ) from error
+    assert traced is not None, "nothing was written to a file"
+    made: ModelProto = traced.model_proto
+    made.ir_version, made.producer_name, made.producer_version = IR_VERSION, "ipal", __version__
+    graph = made.graph
+    del graph.value_info[:]
+    for node in graph.node:
+        del node.metadata_props[:]
+    for value in graph.input:
+        for place, name in free[value.name].items():
+            value.type.tensor_type.shape.dim[place].dim_param = name
+    for value in graph.output:
+        value.type.tensor_type.shape.dim[0].dim_param = "nodes"
+    return made
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch's exporter says about itself."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -90,31 +90,18 @@ class PropagatedFeatures(OnePass):
         """Unit rows of features after the method's steps."""
         return compute.propagated(graph, self.steps, self.restart)
 
-    def lengths(self, graph: Graph, compute: Compute) -> NDArray[np.float32]:
-        """Of propagated features."""
-        return compute.lengths(graph, self.steps, self.restart)
-
     def embed(self, memory: Any, graph: Graph, compute: Compute) -> Tensor:
         return torch.from_numpy(self.propagated(graph, compute)).to(compute.device)
 
     def products(self, graph: Graph, weights: Tensor, compute: Compute) -> Tensor:
-        """Propagated features times (classes x features) weights; (P X) W as P (X W), again for speed."""
-        by = weights.T.cpu().numpy()
-        start = np.concatenate([unit @ by for _, unit in compute.unit_rows(graph)])
-        return torch.from_numpy(compute.walked(graph, start, self.steps, self.restart)).to(weights.device)
+        """Propagated features times (classes x features) weights."""
+        return compute.products(graph, weights, self.steps, self.restart)
 
     def novelty(self, memory: Any, scores: Tensor, graph: Graph, rows: Tensor | None, compute: Compute) -> Tensor:
         kept = self.statistics(memory)
         assert kept is not None, "sums are kept"
         products = self.products(graph, with_middle(kept.mean), compute)
-        return relative_distance(products / products.new_tensor(self.lengths(graph, compute))[:, None])
-
-    def spread(self, rows: Any) -> Any:
-        """Rows of an exported program, propagated."""
-        found = rows
-        for _ in range(self.steps):
-            found = found.spread() * (1 - self.restart) + rows * self.restart
-        return found
+        return relative_distance(products / compute.lengths(graph, self.steps, self.restart)[:, None])
 
 
 def picked(scores: Tensor, nodes: Tensor | None) -> Tensor:

@@ -222,10 +222,6 @@ class PrototypeClassifier(Trained):
     def mean_logs(self, memory: Any) -> Tensor:
         return self.product(memory.mean, memory.mean) / self.tau
 
-    def exported(self, network: "Network", memory: Any, rows: Any) -> tuple[Any, Any]:
-        scores = rows.unit() @ unit(memory.mean).T
-        return scores, (scores / self.tau).softmax()
-
     def merge_classes(self, memory: Any, places: Tensor, classes: int) -> Any:
         """As where a class returns, in the embeddings of the encoder as it is."""
         return memory.merged(places, classes)

@@ -1,7 +1,5 @@
 """Propagated features through linear layers: what is propagated is the same whatever is learned."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -94,13 +92,6 @@ class APPNP(Encoder):
     @classmethod
     def reach(cls, config: EncoderConfig) -> int:
         return _settled(config)[0]
-
-    def read(self, rows: Any) -> Any:
-        unit = rows.within_one().unit()
-        first, *others = (
-            part.walked(unit @ part.projection if part.is_projected else unit).unit() for part in self.rows.parts
-        )
-        return first.beside(*others)
 
 
 def _settled(config: EncoderConfig, test_graph: TestGraph = "both") -> tuple[int, tuple[float, ...]]:

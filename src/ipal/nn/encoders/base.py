@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from ipal.backend.operators import Hidden, LayerInput, Need, Operators
+from ipal.backend.operators import LayerInput, Need, Operators
 from ipal.backend.partition import ALONE, Layout
 from ipal.config import EncoderConfig, TestGraph, first_paragraph
 from ipal.errors import ConfigError
@@ -119,10 +119,6 @@ class Encoder(nn.Module, ABC):
         """How many columns the first layer reads, and each layer gives."""
         return [num_features, *[config.hidden] * (config.layers - 1), config.width]
 
-    def read(self, rows: Any) -> Any:
-        """What the first layer reads, from features as rows (see by_rows.py)."""
-        return rows
-
     @classmethod
     def describe(cls) -> dict[str, str]:
         """The encoder as plain facts."""
@@ -154,10 +150,10 @@ class Encoder(nn.Module, ABC):
         with graph.tracer.span("encoder"):
             first, *later = self.layers(graph.layout)
             hidden = self.computed(0, graph.first, first)
-            for number, (block, p) in enumerate(zip(graph.later(len(later)), later, strict=True), start=1):
+            for number, (seen, p) in enumerate(zip(graph.later(len(later)), later, strict=True), start=1):
                 if self.training and self.dropout:
                     hidden = hidden * self._factors(hidden, graph.layout)
-                hidden = self.computed(number, Hidden(block, graph.layout, hidden), p)
+                hidden = self.computed(number, seen(hidden), p)
             return graph.layout.complete(hidden)
 
     def first_layer(self, graph: Operators) -> Tensor:

@@ -1,13 +1,10 @@
 """One self-contained HTML page about one run, or comparing several. No torch, no network, no second file.
 
-choose.py      names -> run folders
-facts.py       a run folder -> what is known of the run
+choose.py      names -> runs
 confusion.py   counts of confused classes -> recalls, confusion of tasks, of old and new classes
-command.py     the command that makes a run again
 parts.py       what a page is made of: numbers, charts, sections
 plots.py       charts as plain dicts; colours by name, so that the page can change its theme
-verdict.py     one sentence on what the runs show
-single.py      the sections of one run
+single.py      the sections of one run: scores.py, training.py, cost.py, setup.py
 comparison.py  runs grouped by seed, compared within one protocol
 write.py       template + style + scripts -> one file
 """

@@ -1,22 +1,12 @@
 """Counts of confused classes, and what follows from them. Pure functions."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Counts = NDArray[np.int64]
 """Test nodes by true (row) and predicted class (column), in the order learned."""
-
-
-class Mixing(NamedTuple):
-    """How old classes and those of the newest task are taken for each other, in percent of the nodes of each."""
-
-    old_as_new: float | None
-    new_as_old: float | None
-    old_among_themselves: float | None
-    new_among_themselves: float | None
 
 
 def counted(rows: Iterable[tuple[int, int, int]], classes: int) -> Counts:
@@ -42,11 +32,10 @@ def grouped(counts: Counts, group: Sequence[int], groups: int) -> Counts:
     return np.asarray(member.T @ counts @ member)
 
 
-def mixing(counts: Counts, is_new: Sequence[bool]) -> Mixing:
-    """Confusion of old classes with new ones."""
+def mixing(counts: Counts, is_new: Sequence[bool]) -> tuple[float | None, ...]:
+    """Percent of old nodes taken for new classes, new for old, old for other old, and new for other new ones."""
     group = list(map(int, is_new))
     old, new = grouped(counts, group, 2).sum(axis=1)
     wrong = grouped(counts - np.diag(counts.diagonal()), group, 2)
-    return Mixing(
-        percent(wrong[0, 1], old), percent(wrong[1, 0], new), percent(wrong[0, 0], old), percent(wrong[1, 1], new)
-    )
+    parts = ((wrong[0, 1], old), (wrong[1, 0], new), (wrong[0, 0], old), (wrong[1, 1], new))
+    return tuple(percent(part, whole) for part, whole in parts)

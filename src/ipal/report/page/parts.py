@@ -1,6 +1,6 @@
 """What a page is made of: numbers in boxes, tables, charts, sections. Plain values, no HTML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,33 +11,20 @@ Spec = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Picker:
-    """A list to choose what a chart shows from."""
-
-    label: str
-    options: Sequence[str]
-    changes: Sequence[Mapping[str, Any]]
-    """What each option puts in the place of the chart's own: `traces`, axes, or names that are `hidden`."""
-    chosen: int = 0
-
-
-@dataclass(frozen=True)
 class Chart:
-    """A chart, how to read it, and the numbers behind it."""
+    """A chart and how to read it. The page makes the table of its numbers from it."""
 
     key: str
     title: str
     reading: str
-    """One sentence: how to read it."""
+    """How to read it."""
     spec: Spec
-    """What all choices of the picker have in common."""
-    table: CellTable
-    picker: Picker | None = None
-
-    def as_plain(self) -> dict[str, Any]:
-        """What the script needs."""
-        changes = [dict(change) for change in self.picker.changes] if self.picker else []
-        return {**self.spec, "changes": changes, "chosen": self.picker.chosen if self.picker else 0}
+    """What all choices have in common."""
+    options: Sequence[str] = ()
+    """To choose from what is shown."""
+    changes: Sequence[Spec] = ()
+    """What each option puts in the place of the chart's own: `traces`, axes, or names that are `hidden`."""
+    chosen: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,8 +54,6 @@ class PageSection:
     notes: Sequence[str] = ()
     codes: Sequence[tuple[str, str]] = ()
     """A title and lines to copy."""
-    folded: Sequence[tuple[str, str]] = ()
-    """A title and lines, collapsed."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +73,8 @@ class Page:
     """Prefix of file names of downloads."""
 
 
-def number(value: float | None, digits: int = 2, unit: str = "") -> Cell:
-    if value is None:
-        return Cell("–", None)
-    return Cell(signless(f"{value:.{digits}f}") + unit, value)
+def number(value: float | None, digits: int = 2) -> Cell:
+    return Cell("–", None) if value is None else Cell(signless(f"{value:.{digits}f}"), value)
 
 
 def count(value: int) -> Cell:
@@ -103,9 +86,7 @@ def seconds(value: float) -> str:
     if value < 60:
         return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def signless(text: str) -> str:
@@ -116,7 +97,3 @@ def signless(text: str) -> str:
 def plural(number_of: int, word: str) -> str:
     ending = "es" if word.endswith("s") else "s"
     return f"{number_of} {word}" if number_of == 1 else f"{number_of} {word}{ending}"
-
-
-def sentence(text: str) -> str:
-    return text if text.endswith((".", "!", "?")) else f"{text}."

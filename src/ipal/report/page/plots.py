@@ -4,7 +4,7 @@ Colours are names (`@ink`, `@series3`), which the page's script replaces by thos
 replaced by the value of the point.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ipal.report.page.parts import Spec
@@ -33,16 +33,8 @@ def spec(traces: Sequence[Spec], height: int, x: Spec, y: Spec | Sequence[Spec],
 
 
 def axis(title: str, **more: Any) -> Spec:
+    """`low` and `high` are its ends; `names` make it one of names, cut where they are long; `log`, `suffix`, `bare`."""
     return {"title": title, **more}
-
-
-def axis_from_zero(title: str, **more: Any) -> Spec:
-    return axis(title, low=0, **more)
-
-
-def named_axis(title: str, names: Sequence[str]) -> Spec:
-    """An axis of names; long ones are shortened where they are drawn, and complete on hover."""
-    return axis(title, names=names)
 
 
 def percent_axis(title: str, values: Values = (0,)) -> Spec:
@@ -55,32 +47,25 @@ def heat_map(
     rows: Sequence[str],
     columns: Sequence[str],
     values: Sequence[Values],
-    titles: tuple[str, str],
+    titles: tuple[str, str, str],
     hover: str,
     *,
-    about: Sequence[Sequence[Any]] | None = None,
-    lowest: float = 0,
-    highest: float = 100,
-    scale: str = "heat",
-    suffix: str = " %",
-    digits: int = 1,
     square: bool = False,
+    **look: Any,
 ) -> Spec:
-    """Values by row and column; `titles` are those of the rows and of the columns, `about` is for `hover` to use."""
-    has_room = len(rows) * len(columns) <= LABELLED_CELLS
-    trace = {
-        "kind": "heat",
-        "z": values,
-        "about": about,
-        "lowest": lowest,
-        "highest": highest,
-        "scale": scale,
-        "suffix": suffix,
-    }
-    trace |= {"hover": hover, "digits": digits if has_room else None}
+    """Values by row and column; `titles` are those of rows, columns and values.
+
+    `look` is what differs from a map of percentages; `about` in it is for `hover` to use, and stands in the table of
+    the chart where `about_title` names it.
+    """
+    percent = {"lowest": 0, "highest": 100, "scale": "heat", "suffix": " %", "digits": 1}
+    trace = {"kind": "heat", "z": values, "hover": hover, "value_title": titles[2], **percent, **look}
+    if len(rows) * len(columns) > LABELLED_CELLS:
+        trace["digits"] = None
     height = 100 + (max(22, 340 // len(rows)) if len(rows) <= 20 else 12) * len(rows)
     least, most = (420, 760) if square else (320, 980)
-    return spec([trace], min(max(height, least), most), named_axis(titles[1], columns), named_axis(titles[0], rows))
+    across, down = axis(titles[1], names=columns), axis(titles[0], names=rows)
+    return spec([trace], min(max(height, least), most), across, down)
 
 
 def line(name: str, x: Sequence[Any], y: Values, index: int, hover: str, *, is_main: bool = False, **more: Any) -> Spec:
@@ -97,14 +82,3 @@ def line(name: str, x: Sequence[Any], y: Values, index: int, hover: str, *, is_m
 def bars(name: str, x: Sequence[Any], y: Sequence[Any], index: int, hover: str, **more: Any) -> Spec:
     """Bars that stand upon those of earlier traces; they lie where `y` are names. `width` is in units of the axis."""
     return {"kind": "bars", "name": name, "x": x, "y": y, "colour": colour(index), "hover": hover, "width": 0.8, **more}
-
-
-def borders(starts: Sequence[float], labels: Sequence[str]) -> list[tuple[float, str]]:
-    """Marks between tasks on an axis of numbers, and the names of the tasks above."""
-    return list(zip(starts, labels, strict=True))
-
-
-def points(name: str, rows: Sequence[Mapping[str, Any]], about: Sequence[str], look: Spec, **more: Any) -> Spec:
-    """Nodes or prototypes of one class on a plane; what has no `legend` is shown and hidden with its `name`."""
-    places = {"x": [row["x"] for row in rows], "y": [row["y"] for row in rows]}
-    return {"kind": "points", "name": name, **places, "about": about, "hover": "{about}", **look, **more}

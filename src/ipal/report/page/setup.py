@@ -1,96 +1,133 @@
 """The section on how a run was made: protocol, configuration, software, and the command that makes it again."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
-from ipal.config import (
-    EncoderConfig,
-    ProtocolConfig,
-    RunConfig,
-    TrainConfig,
-    attribute_docs,
-)
+from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig, Tree, attribute_docs
 from ipal.report.cells import Cell, CellTable, table
-from ipal.report.page.command import as_yaml, command, default_tree, flat
-from ipal.report.page.facts import RunFacts
+from ipal.report.collect import Run
 from ipal.report.page.parts import PageSection
 from ipal.runs.records import batch_in_words, stream_in_words
 from ipal.system.documents import write_yaml
 
+OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
+ALWAYS = ("dataset", "method", "seed", "split")
+"""Options that are shown even at their defaults."""
+BY_METHOD = ("encoder", "train")
+"""Sections whose defaults are the method's."""
+FOUND = ("dataset_hash", "plugins")
+"""What the graph and the plugins say by themselves."""
 WHERE = (
     "The command makes the same run in a folder of the same name. It looks for the graph under IPAL_DATA, or where "
     "--data-root says."
 )
 
+# ---------------------------------------------------------------------- the command
 
-def setup_section(facts: RunFacts) -> PageSection:
+
+def command(config: RunConfig, own_defaults: Mapping[str, Any] | None = None) -> str:
+    """`ipal run …` with what differs from the defaults.
+
+    Without the defaults of the method, all settings of it, of the encoder and of the training are named.
+    """
+    words = ["ipal", "run"]
+    for option in OPTIONS:
+        value = getattr(config, option)
+        if option in ALWAYS or value != RunConfig.model_fields[option].default:
+            words += [f"--{option}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+    defaults = default_tree(config, own_defaults or {})
+    for name, value in flat(config.to_tree()):
+        if name not in (*OPTIONS, *FOUND) and (name not in defaults or defaults[name] != value):
+            words += ["--set", f"{name}={as_yaml(value)}"]
+    for plugin in config.plugins:
+        words += ["--plugin", plugin] if plugin.endswith(".py") else []
+    return shlex.join(words)
+
+
+def default_tree(config: RunConfig, own_defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The default of every setting that has one, by its dotted name; `own_defaults` are sections of the method."""
+    plain = RunConfig(dataset=config.dataset, method=config.method).to_tree()
+    anyones = {name: value for name, value in plain.items() if name not in BY_METHOD}
+    return dict(flat({**anyones, **own_defaults}))
+
+
+def flat(tree: Tree) -> Iterator[tuple[str, Any]]:
+    """Settings by dotted name. Only sections are opened: a value that is a mapping stays one."""
+    for name, value in tree.items():
+        if isinstance(value, dict) and name not in FOUND:
+            yield from ((f"{name}.{inner}", leaf) for inner, leaf in value.items())
+        else:
+            yield name, value
+
+
+def as_yaml(value: Any) -> str:
+    """A value as `--set` reads it, on one line."""
+    return write_yaml(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()
+
+
+def in_words(value: Any) -> str:
+    """A value as it is read: a text as it is, nothing for None."""
+    return as_yaml(value) if not isinstance(value, str | None) else value or ""
+
+
+# ---------------------------------------------------------------------- the section
+
+
+def setup_section(run: Run) -> PageSection:
     """Everything that decided the numbers."""
-    own_defaults = facts.closer.get("defaults")
-    data = facts.result["data"]
+    own_defaults, data = run.closer.get("defaults"), run.result["data"]
     notes = [WHERE]
     if data.get("preprocessing"):
         notes.append(f"Features: {data['preprocessing']}.")
     if data.get("features_looked_beyond_task"):
         notes.append("Features of this graph were computed from all of it, not from one task at a time.")
-    if dropped := facts.protocol.get("dropped_classes"):
+    if dropped := run.protocol.get("dropped_classes"):
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
     return PageSection(
         "setup",
         "How it was made",
-        codes=[("The command that makes this run again", command(facts.config, own_defaults))],
+        codes=[("The command that makes this run again", command(run.config, own_defaults))],
         notes=notes,
-        tables=[_protocol_table(facts), _settings_table(facts.config, own_defaults or {}), _software_table(facts)],
-        folded=[("config.yaml", write_yaml(facts.config.to_tree(), allow_unicode=True))],
+        tables=[_protocol_table(run), _settings_table(run.config, own_defaults or {}), _software_table(run)],
     )
 
 
-def _protocol_table(facts: RunFacts) -> CellTable:
-    protocol = facts.protocol
-    values = {
-        "split": "+".join(map(str, facts.split)) + " classes",
-        **{name: protocol[name] for name in ProtocolConfig.model_fields if name in protocol},
-    }
-    values["batch"] = batch_in_words(protocol["batch"])
-    values["stream"] = stream_in_words(protocol["stream"])
-    meaning = {"split": "Number of classes of each task.", **_meanings(ProtocolConfig)}
-    rows = [(name, _shown(value), meaning[name]) for name, value in values.items()]
+def _protocol_table(run: Run) -> CellTable:
+    protocol, meaning = run.protocol, _meanings(ProtocolConfig)
+    values = {name: protocol[name] for name in meaning if name in protocol}
+    values |= {"batch": batch_in_words(protocol["batch"]), "stream": stream_in_words(protocol["stream"])}
+    rows = [("split", "+".join(map(str, run.split)) + " classes", "Number of classes of each task.")]
+    rows += [(name, in_words(value), meaning[name]) for name, value in values.items()]
     caption = "Protocol: how the graph became tasks, and how predictions were scored"
     return table(caption, ("field", "value", "meaning"), rows)
 
 
 def _settings_table(config: RunConfig, own_defaults: Mapping[str, Any]) -> CellTable:
     defaults = default_tree(config, own_defaults)
-    meanings = _meanings(RunConfig)
-    for name, section in (("encoder", EncoderConfig), ("train", TrainConfig)):
-        meanings |= {f"{name}.{setting}": text for setting, text in _meanings(section).items()}
+    meanings = {**_meanings(RunConfig), **_meanings(EncoderConfig, "encoder."), **_meanings(TrainConfig, "train.")}
     rows = []
     for name, value in flat(config.to_tree()):
         if not name.startswith("protocol."):
-            text, default = _shown(value), _shown(defaults.get(name))
+            text, default = in_words(value), in_words(defaults.get(name))
             mark = "best" if default and default != text else ""
             rows.append((name, Cell(text, text, mark), default, meanings.get(name, "")))
     columns = ("setting", "value", "default", "meaning")
     return table("Configuration: all settings; bold differs from the default", columns, rows)
 
 
-def _software_table(facts: RunFacts) -> CellTable:
-    known = facts.environment
-    rows = [("run", facts.name), ("graph (SHA-256)", facts.result["data"]["hash"])]
-    rows.append(("split of nodes (SHA-256)", facts.protocol.get("split_hash", "")))
+def _software_table(run: Run) -> CellTable:
+    known = run.environment
+    rows = [("run", run.name), ("graph (SHA-256)", run.result["data"]["hash"])]
+    rows.append(("split of nodes (SHA-256)", run.protocol.get("split_hash", "")))
     rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]
     names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads", "processes")
-    rows += [(name.replace("_", " "), known[name]) for name in names if known.get(name) is not None]
-    return table("Graph, software and machine", ("what", "which"), [(name, str(value)) for name, value in rows])
+    rows += [(name.replace("_", " "), str(known[name])) for name in names if known.get(name) is not None]
+    return table("Graph, software and machine", ("what", "which"), rows)
 
 
-def _meanings(kind: type[BaseModel]) -> dict[str, str]:
+def _meanings(kind: type[BaseModel], before: str = "") -> dict[str, str]:
     docs = attribute_docs(kind)
-    return {name: docs.get(name, "") for name in kind.model_fields}
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else as_yaml(value)
+    return {f"{before}{name}": docs.get(name, "") for name in kind.model_fields}

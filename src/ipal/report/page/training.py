@@ -1,100 +1,126 @@
-"""Sections on training: loss terms, classes in two dimensions, drift."""
+"""Sections on training: a stream of batches, loss terms, classes in two dimensions, drift."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
-from ipal.report.cells import table, table_of_choices
+from ipal.report.collect import Run
 from ipal.report.page import plots
-from ipal.report.page.facts import History, RunFacts
-from ipal.report.page.parts import Chart, PageSection, Picker, Spec, count, number
-from ipal.report.statistics import spread
-from ipal.runs.records import Drift
+from ipal.report.page.parts import Chart, PageSection, Spec
+
+MOST_BARS = 200
+"""Batches that are drawn one by one; of more, neighbouring ones share a bar."""
+
+# ---------------------------------------------------------------------- a stream of batches
 
 
-def losses_section(facts: RunFacts) -> PageSection:
-    """The named loss terms, epoch by epoch."""
-    title = "Loss terms"
-    if not facts.history:
-        return PageSection("losses", title, notes=["This run has no epochs, and so no loss to show."])
-    return PageSection("losses", title, charts=[_losses_chart(facts.history)])
-
-
-def _losses_chart(history: History) -> Chart:
-    terms = [name for name in history[0] if name not in {"task", "epoch"}]
-    epochs = list(range(1, len(history) + 1))
-    tasks = [int(row["task"] or 0) for row in history]
-    starts = [place for place in range(len(tasks)) if place == 0 or tasks[place] != tasks[place - 1]]
-    look = {"markers": len(epochs) <= 40}
-    lines = [
-        plots.line(term, epochs, [row[term] for row in history], index, "{y:.4g} in epoch {x}", **look)
-        for index, term in enumerate(terms)
-    ]
-    spec = plots.spec(
-        lines,
-        380,
-        plots.axis("epochs, all tasks in a row"),
-        plots.axis_from_zero("value of the term"),
-        together=True,
-        borders=plots.borders([start + 0.5 for start in starts], [f"task {tasks[start] + 1}" for start in starts]),
+def along_section(run: Run) -> PageSection | None:
+    """Accuracy along the way, what came when, and what a batch cost; None where tasks come whole."""
+    if run.result.get("along") is None:
+        return None
+    points, mixture, batches = (run.result["along"], *(run.protocol.get(name) or [] for name in ("mixture", "batches")))
+    look: Spec = {"is_main": True, "size": 6, "markers": len(points["batch"]) <= 60}
+    data = [plots.line("mean accuracy", points["batch"], points["test"], 0, "{y:.2f} % after batch {x}", **look)]
+    width = -(-len(mixture) // MOST_BARS) or 1
+    groups = [mixture[begin : begin + width] for begin in range(0, len(mixture), width)]
+    middles = [place * width + (len(rows) + 1) / 2 for place, rows in enumerate(groups)]
+    for task, name in enumerate(plots.tasks(len(run.split))):
+        nodes = [sum(row[task] for row in rows) / len(rows) for rows in groups]
+        shown = "{y:.1f} training nodes of " + name + " in batch {x}"
+        data.append(plots.bars(name, middles, nodes, task, shown, panel=1, width=width))
+    milliseconds = [1000 * value for value in run.result["timing"].get("seconds_per_batch") or []]
+    numbers, hover = list(range(1, len(milliseconds) + 1)), "{y:.2f} ms for batch {x}"
+    data.append(plots.line("time of a batch", numbers, milliseconds, 0, hover, panel=2, markers=False))
+    panels = [plots.percent_axis("mean accuracy", points["test"])]
+    panels += [plots.axis(title, low=0, share=0.6) for title in ("nodes a batch", "ms a batch")]
+    ends = list(accumulate(batches, initial=0))[: len(batches)]
+    borders = list(zip([end + 0.5 for end in ends], plots.tasks(len(ends)), strict=True))
+    chart = Chart(
+        "along",
+        "Accuracy along the stream, what came, and what it cost",
+        "Above: mean test accuracy over the tasks so far; AAUC is the mean of its points. Below: how many training "
+        "nodes of which task a batch had, and the time to learn it, tests not counted.",
+        plots.spec(data, 620, plots.axis("batches learned"), panels, borders=borders),
     )
-    rows = [
-        (count(epoch), f"task {task + 1}", *(number(row[term], 4) for term in terms))
-        for epoch, task, row in zip(epochs, tasks, history, strict=True)
+    lead = "Tasks came in batches of nodes, each seen once. The learner was also tested between them."
+    return PageSection("along", "Along the stream", lead=lead, charts=[chart])
+
+
+# ---------------------------------------------------------------------- losses
+
+
+def losses_section(run: Run) -> PageSection:
+    """The named loss terms, epoch by epoch."""
+    history = run.history
+    if not history:
+        return PageSection("losses", "Loss terms", notes=["This run has no epochs, and so no loss to show."])
+    epochs, tasks = list(range(1, len(history) + 1)), [int(row["task"] or 0) for row in history]
+    borders = [
+        (place + 0.5, f"task {task + 1}") for place, task in enumerate(tasks) if place == 0 or task != tasks[place - 1]
     ]
+    lines = [
+        plots.line(
+            term, epochs, [row[term] for row in history], index, "{y:.4g} in epoch {x}", markers=len(epochs) < 41
+        )
+        for index, term in enumerate(name for name in history[0] if name not in {"task", "epoch"})
+    ]
+    across, down = plots.axis("epochs, all tasks in a row"), plots.axis("value of the term", low=0)
     scales = [{}, {"y": plots.axis("value of the term", log=True)}]
-    return Chart(
+    chart = Chart(
         "losses",
         "Loss terms over time",
         "Each term that the method adds up, as it was in each epoch; dotted lines are where a new task begins. A term "
         "that begins late is one that needs something to remember.",
-        spec,
-        table("Loss terms by epoch", ("epoch", "learning", *terms), rows),
-        picker=Picker("Scale", ("linear", "logarithmic"), scales),
+        plots.spec(lines, 380, across, down, together=True, borders=borders),
+        ("linear scale", "logarithmic scale"),
+        scales,
     )
+    return PageSection("losses", "Loss terms", charts=[chart])
 
 
-def plane_section(facts: RunFacts) -> PageSection:
+# ---------------------------------------------------------------------- classes on a plane
+
+
+def plane_section(run: Run) -> PageSection:
     """Classes in two dimensions, if nodes were projected."""
-    title = "Classes on a plane"
-    plane = facts.closer.get("plane")
+    title, plane = "Classes on a plane", run.closer.get("plane")
     if not plane:
         note = "The nodes of this run are not shown: the page was made without them."
         return PageSection("plane", title, notes=[note])
-    return PageSection("plane", title, lead=str(plane["about"]), charts=[_plane_chart(facts, plane)])
+    return PageSection("plane", title, lead=str(plane["about"]), charts=[_plane_chart(run, plane)])
 
 
-def _plane_chart(facts: RunFacts, plane: Mapping[str, Any]) -> Chart:
-    what = str(plane.get("prototypes_are", "prototypes"))
+def _plane_chart(run: Run, plane: Mapping[str, Any]) -> Chart:
+    what = str(plane["prototypes_are"])
     nodes, prototypes = (_by_class(plane[kind]) for kind in ("points", "prototypes"))
-    classes = list(enumerate((task, name) for task, names in enumerate(facts.classes) for name in names))
-    size = 17 if len(classes) <= 30 else 12
-    shown = [(task, _dots(index, task, name, nodes[name])) for index, (task, name) in classes if name in nodes]
-    shown += [  # last, so that they lie on top
-        (task, _stars(index, task, name, prototypes[name], what, size))
-        for index, (task, name) in classes
-        if name in prototypes
-    ]
+    dots, stars, names_of_task = list[Spec](), list[Spec](), [set[str]() for _ in run.split]
+    size = 17 if len(run.task_of_class) <= 30 else 12
+    classes = ((task, name) for task, names in enumerate(run.classes) for name in names)
+    for index, (task, name) in enumerate(classes):
+        symbol = plots.SYMBOLS[index // plots.SERIES % len(plots.SYMBOLS)]
+        legend = f"{name} (task {task + 1})"
+        names_of_task[task].add(legend)
+        for drawn, found, look in (
+            (dots, nodes.get(name, []), {"symbol": symbol, "size": 6}),
+            (stars, prototypes.get(name, []), {"symbol": "star", "size": size}),
+        ):
+            if found:
+                about = [_in_words(point) if "hard" in point else f"class {name}: {what}" for point in found]
+                ringed = [bool(point.get("hard", True)) for point in found]
+                places = {axis: [point[axis] for point in found] for axis in "xy"}
+                look |= {"name": legend, "colour": plots.colour(index), "ringed": ringed}
+                drawn.append({"kind": "points", **places, "about": about, "hover": "{about}", **look})
+    every = {trace["name"] for trace in (*dots, *stars)}
+    hidden = [{"hidden": sorted(every - names)} for names in names_of_task]
     bare = plots.axis("", bare=True)
-    spec = plots.spec([trace for _, trace in shown], 600, bare, bare)
-    tasks = range(len(facts.split))
-    by_task = [{"hidden": sorted({trace["name"] for own, trace in shown if own != one})} for one in tasks]
-    columns = ("class", "predicted", "hard", "x", "y")
-    rows = [
-        (str(name), str(predicted), "yes" if hard else "no", number(x, 3), number(y, 3))
-        for name, predicted, hard, x, y in zip(*(plane["points"][column] for column in columns), strict=True)
-    ]
     return Chart(
         "plane",
         "Nodes, prototypes and hard examples",
         f"A dot is a node, coloured by its true class; a dot with a ring is a hard example; a star is what is "
         f"remembered of the class ({what}). Click a class in the legend to hide it, twice to see it alone.",
-        spec,
-        table("Nodes on the plane", columns, rows),
-        picker=Picker(
-            "Shown",
-            ["all tasks", *(f"only {name}" for name in plots.tasks(len(tasks)))],
-            [{}, *by_task],
-        ),
+        plots.spec([*dots, *stars], 600, bare, bare),  # stars lie on top
+        ["all tasks", *(f"only {name}" for name in plots.tasks(len(hidden)))],
+        [{}, *hidden],
     )
 
 
@@ -107,32 +133,19 @@ def _by_class(columns: Mapping[str, Sequence[Any]]) -> dict[str, list[dict[str, 
     return found
 
 
-def _dots(index: int, task: int, name: str, nodes: Sequence[Mapping[str, Any]]) -> Spec:
-    symbol = plots.SYMBOLS[index // plots.SERIES % len(plots.SYMBOLS)]
-    look = {"symbol": symbol, "size": 6, "colour": plots.colour(index), "legend": True}
-    about = [_node_in_words(name, str(node["predicted"]), node["hard"]) for node in nodes]
-    return plots.points(_legend(name, task), nodes, about, look, ringed=[bool(node["hard"]) for node in nodes])
-
-
-def _stars(index: int, task: int, name: str, prototypes: Sequence[Mapping[str, Any]], what: str, size: int) -> Spec:
-    look = {"symbol": "star", "size": size, "colour": plots.colour(index)}
-    about = [f"class {name}: {what}"] * len(prototypes)
-    return plots.points(_legend(name, task), prototypes, about, look, ringed=[True] * len(prototypes))
-
-
-def _legend(name: str, task: int) -> str:
-    return f"{name} (task {task + 1})"
-
-
-def _node_in_words(name: str, predicted: str, is_hard: bool) -> str:
+def _in_words(node: Mapping[str, Any]) -> str:
+    name, predicted = str(node["class"]), str(node["predicted"])
     seen = "recognised" if predicted == name else f"taken for class {predicted}"
-    return f"node of class {name}, {seen}" + ", a hard example" * bool(is_hard)
+    return f"node of class {name}, {seen}" + ", a hard example" * bool(node["hard"])
 
 
-def drift_section(facts: RunFacts) -> PageSection:
+# ---------------------------------------------------------------------- drift
+
+
+def drift_section(run: Run) -> PageSection:
     """How far classes move away from where they were learned."""
     title = "Drift of classes"
-    if facts.drift is None:
+    if run.drift is None:
         note = "There is no drift: the method trains no network that could move what is remembered."
         return PageSection("drift", title, notes=[note])
     lead = (
@@ -140,81 +153,28 @@ def drift_section(facts: RunFacts) -> PageSection:
         "what is remembered of the class, its prototype, lies from that mean now. Both in units of the class's own "
         "spread when it was learned: 1 is as far as its nodes scatter."
     )
-    has_gap = any(one.gap is not None for moment in facts.drift.after_task for one in moment.values())
+    has_gap = any(one.gap is not None for moment in run.drift.after_task for one in moment.values())
     notes = [] if has_gap else ["This method remembers no prototypes, so there is no gap to show."]
     measures = ("shift", "gap") if has_gap else ("shift",)
-    charts = [chart(facts, facts.drift, measures) for chart in (_drift_lines, _drift_map)]
-    return PageSection("drift", title, lead=lead, charts=charts, notes=notes)
-
-
-def _drift_lines(facts: RunFacts, drift: Drift, measures: Sequence[str]) -> Chart:
-    """Mean over the classes of each task."""
-    moments = plots.tasks(len(drift.after_task))
-    specs, rows = [], []
-    for measure in measures:
-        hover = f"mean {measure} {{y:.2f}} after {{x}}"
-        means = [
-            [_mean([_measured(one, name, measure) for name in names]) for one in drift.after_task[task:]]
-            for task, names in enumerate(facts.classes)
-        ]
-        lines = [
-            plots.line(f"classes of task {task + 1}", moments[task:], own, task, hover)
-            for task, own in enumerate(means)
-        ]
-        specs.append({"traces": lines})
-        rows.append(
-            [
-                (measure, f"task {task + 1}", moment, number(mean, 3))
-                for task, own in enumerate(means)
-                for moment, mean in zip(moments[task:], own, strict=True)
-            ]
-        )
-    down = plots.axis_from_zero("mean over classes, in spreads")
-    spec = plots.spec([], 380, plots.named_axis("after learning", moments), down)
-    return Chart(
-        "drift",
-        "Drift by task",
-        "A line is the mean over the classes of one task. Rising: the network moves on and takes the old classes with "
-        "it. A gap that stays low while the shift rises: what is remembered follows.",
-        spec,
-        table_of_choices("Mean drift by task", ("measure", "classes of", "after", "mean"), rows),
-        picker=Picker("Shown", measures, specs),
-    )
-
-
-def _drift_map(facts: RunFacts, drift: Drift, measures: Sequence[str]) -> Chart:
-    names = [name for task in facts.classes for name in task]
-    moments = plots.tasks(len(drift.after_task))
-    values = [[[_measured(one, name, each) for one in drift.after_task] for name in names] for each in measures]
-    highest = max((value for own in values for row in own for value in row if value), default=1.0)
-    specs, rows = [], []
-    for measure, own in zip(measures, values, strict=True):
+    names = [name for names in run.classes for name in names]
+    # By measure, class and task.
+    moved = [
+        [[getattr(one.get(name), what, None) for one in run.drift.after_task] for name in names] for what in measures
+    ]
+    every = [value for values in moved for row in values for value in row if value]
+    look: dict[str, Any] = {"highest": max(every, default=1.0), "scale": "warm", "suffix": "", "digits": 2}
+    specs = []
+    for measure, values in zip(measures, moved, strict=True):
         hover = f"class {{y}} after {{x}}:\n{measure} of {{z:.2f}} spreads"
-        look: dict[str, Any] = {"highest": highest, "scale": "warm", "suffix": "", "digits": 2}
-        specs.append(plots.heat_map(names, moments, own, ("class", "after learning"), hover, **look))
-        rows.append(
-            [
-                (measure, name, moment, number(value, 3))
-                for name, row in zip(names, own, strict=True)
-                for moment, value in zip(moments, row, strict=True)
-                if value is not None
-            ]
-        )
-    return Chart(
-        "drift-by-class",
+        titles = ("class", "after learning", f"{measure}, in spreads")
+        specs.append(plots.heat_map(names, plots.tasks(len(run.split)), values, titles, hover, **look))
+    chart = Chart(
+        "drift",
         "Drift of every class",
-        "Read a row from left to right; the stronger the colour, the further the class has moved. Both measures share "
-        "one scale.",
+        "Read a row from left to right; the stronger the colour, the further the class has moved. A gap that stays low "
+        "while the shift rises: what is remembered follows. Both measures share one scale.",
         {},
-        table_of_choices("Drift by class", ("measure", "class", "after", "spreads"), rows),
-        picker=Picker("Shown", measures, specs),
+        measures,
+        specs,
     )
-
-
-def _measured(moment: Mapping[str, Any], name: str, measure: str) -> float | None:
-    return getattr(moment.get(name), measure, None)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    summary = spread([value for value in values if value is not None])
-    return summary.mean if summary else None
+    return PageSection("drift", title, lead=lead, charts=[chart], notes=notes)

@@ -6,48 +6,30 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipal.errors import ConfigError
+from ipal.report.collect import Run
 from ipal.report.page.comparison import several_runs
-from ipal.report.page.facts import read_facts
 from ipal.report.page.parts import Page
 from ipal.report.page.single import one_run
-from ipal.runs.run_folder import RunFolder
 from ipal.system.files import check_target, make_folder, write_atomically
-from ipal.system.optional import need_extra
-
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-SEVERAL = Path("report") / "runs.html"
 
 
-def default_path(folders: Sequence[RunFolder]) -> Path:
+def default_path(runs: Sequence[Run]) -> Path:
     """Default path of a page: of one run, its folder."""
-    return folders[0].path / "report.html" if len(folders) == 1 else SEVERAL
+    return runs[0].folder.path / "report.html" if len(runs) == 1 else Path("report") / "runs.html"
 
 
-def make_page(
-    folders: Sequence[RunFolder],
-    path: Path,
-    closer: Mapping[str, Any] | None = None,
-    *,
-    labels: Mapping[str, str] | None = None,
-    remarks: Sequence[str] = (),
-) -> Path:
+def make_page(runs: Sequence[Run], path: Path, remarks: Sequence[str] = ()) -> Path:
     """Write the page of one run, or the comparison of several; returns the path.
 
-    `closer` is what `ipal.analysis.run_view.look_closely` found out about the one run. `labels` are names of
-    runs, by folder; `remarks` are sentences on runs that could not be taken.
+    `remarks` are sentences on runs that could not be taken.
     """
     check_path(path)
-    runs = [read_facts(folder, closer if len(folders) == 1 else None) for folder in folders]
-    page = one_run(runs[0]) if len(runs) == 1 else several_runs(runs, labels or {}, remarks)
-    content = render(page)
+    content = render(one_run(runs[0]) if len(runs) == 1 else several_runs(runs, remarks))
     make_folder(path.parent)
     write_atomically(path, content)
     return path
@@ -55,7 +37,6 @@ def make_page(
 
 def check_path(path: Path) -> None:
     """Check before any work that the page can be written."""
-    need_extra("html", "jinja2")
     check_target(path)
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: name a file for the page, as -o {path / 'page.html'}.")
@@ -66,25 +47,29 @@ def check_path(path: Path) -> None:
 def render(page: Page) -> str:
     """The page as one HTML text."""
     shown = [chart for section in page.sections for chart in section.charts]
-    charts = {chart.key: chart.as_plain() for chart in shown}
-    tables = {chart.key: chart.table.as_plain() for chart in shown if chart.table.is_long}
+    charts = {one.key: {**one.spec, "changes": one.changes, "chosen": one.chosen} for one in shown}
     scripts = {name: _static(f"{name}.js") for name in ("theme", "charts", "page")}
-    return _template().render(
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("ipal.report.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
         page=page,
         policy=_policy(list(scripts.values())),
         style=_static("page.css"),
         scripts=scripts,
-        packed=packed({"charts": charts, "tables": tables, "facts": page.download}),
+        packed=packed({"charts": charts, "facts": page.download}),
     )
 
 
 def packed(content: Any) -> str:
     """JSON, compressed, as text: it would be most of a page."""
-    write = partial(json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    try:
-        text = write(content)
-    except ValueError:
-        text = write(_finite(content))
+    text = json.dumps(_finite(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
@@ -108,16 +93,3 @@ def _policy(scripts: Sequence[str]) -> str:
 
 def _static(name: str) -> str:
     return (files("ipal.report.page") / "static" / name).read_text(encoding="utf-8")
-
-
-def _template() -> "Template":
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("ipal.report.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html")

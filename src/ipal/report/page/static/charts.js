@@ -394,5 +394,29 @@ const Charts = (() => {
     }
   }
 
-  return { Drawing };
+  // ------------------------------------------------------------------ the numbers of a chart
+
+  /** As columns and rows: of a heat map one row a cell, else one a point, with the name of its series. */
+  function numbers({ traces, x, y }) {
+    const [first = {}] = traces;
+    if (first.kind === "heat") {
+      const columns = [y.title, x.title, first.value_title, ...(first.about_title ? [first.about_title] : [])];
+      const cell = (down, across) => [first.z[down][across], ...(first.about_title ? [first.about[down][across]] : [])];
+      const places = y.names.flatMap((row, down) => x.names.map((column, across) => [row, column, ...cell(down, across)]));
+      return { columns, rows: places.filter(([, , value]) => value !== null) };
+    }
+    const down = [y].flat();
+    const isBand = traces.some((trace) => trace.low);
+    const isTold = first.kind === "points";
+    const columns = ["name", ...(isTold ? ["what"] : []), x.title || "x", down.length > 1 ? "value" : down[0].title || "y"];
+    const rows = traces.flatMap((trace) =>
+      trace.x.map((value, at) => {
+        const band = isBand ? [trace.low?.[at] ?? "", trace.high?.[at] ?? ""] : [];
+        return [trace.name, ...(isTold ? [trace.about[at]] : []), value, trace.y[at] ?? "–", ...band];
+      }),
+    );
+    return { columns: [...columns, ...(isBand ? ["low", "high"] : [])], rows };
+  }
+
+  return { Drawing, numbers };
 })();

@@ -4,7 +4,7 @@
   const root = document.documentElement;
   const bytes = Uint8Array.from(atob(document.getElementById("packed").textContent), (sign) => sign.charCodeAt(0));
   const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const { charts, tables, facts } = await new Response(unpacked).json();
+  const { charts, facts } = await new Response(unpacked).json();
   const SHEET = 680; // pixels of a chart on paper
 
   // ------------------------------------------------------------------ theme
@@ -41,6 +41,9 @@
 
   const plots = new Map(); // figure -> { spec, chosen, hidden, drawing, isDrawn }
 
+  /** A chart as the picker says. */
+  const shown = ({ spec, chosen }) => ({ ...spec, ...spec.changes[chosen] });
+
   const fileName = (key) => `${document.body.dataset.name}-${key}`.replace(/[^\w.-]+/g, "_");
 
   function draw(figure, width) {
@@ -49,18 +52,15 @@
     const focused = place.contains(document.activeElement) ? document.activeElement.dataset.name : null;
     plot.width = place.clientWidth;
     plot.isDrawn = true;
-    plot.drawing = new Charts.Drawing(
-      { ...plot.spec, ...plot.spec.changes[plot.chosen] },
-      {
-        width: width || plot.width,
-        colour,
-        family: getComputedStyle(document.body).fontFamily.replaceAll('"', "'"),
-        title: figure.querySelector("h3").textContent,
-        key: figure.dataset.chart,
-        hidden: plot.hidden,
-        toggle: (name, isAlone) => toggle(figure, name, isAlone),
-      },
-    );
+    plot.drawing = new Charts.Drawing(shown(plot), {
+      width: width || plot.width,
+      colour,
+      family: getComputedStyle(document.body).fontFamily.replaceAll('"', "'"),
+      title: figure.querySelector("h3").textContent,
+      key: figure.dataset.chart,
+      hidden: plot.hidden,
+      toggle: (name, isAlone) => toggle(figure, name, isAlone),
+    });
     place.replaceChildren(plot.drawing.svg);
     if (focused) [...place.querySelectorAll("[data-name]")].find((one) => one.dataset.name === focused)?.focus();
     showEdges(place);
@@ -69,8 +69,7 @@
   /** Hide or show what a legend names, or show it alone. */
   function toggle(figure, name, isAlone) {
     const plot = plots.get(figure);
-    const names = plot.spec.changes[plot.chosen]?.traces || plot.spec.traces;
-    if (isAlone) plot.hidden = new Set(names.map((trace) => trace.name).filter((one) => one !== name));
+    if (isAlone) plot.hidden = new Set(shown(plot).traces.map((trace) => trace.name).filter((one) => one !== name));
     else if (!plot.hidden.delete(name)) plot.hidden.add(name);
     draw(figure);
   }
@@ -144,7 +143,7 @@
     picker.addEventListener("change", () => {
       choose(Number(picker.value));
       draw(figure);
-      showRows(figure);
+      tabulate(figure);
     });
   }
 
@@ -199,28 +198,33 @@
 
   const words = new Intl.Collator("en", { numeric: true });
 
-  /** Rows of a long table are made when somebody wants them. */
-  function fill(table) {
-    if (!("packed" in table.dataset)) return;
-    delete table.dataset.packed;
-    const { rows, choices } = tables[table.dataset.key];
-    const lines = rows.map((cells, at) => {
+  /** The table of a chart's numbers, made when somebody opens it. */
+  function tabulate(figure) {
+    if (!figure.querySelector("details").open) return;
+    const table = figure.querySelector("table");
+    const { columns, rows } = Charts.numbers(shown(plots.get(figure)));
+    const digits = columns.map((_, at) => {
+      const numbers = rows.map((row) => row[at]).filter((value) => typeof value === "number");
+      return numbers.every(Number.isInteger) ? 0 : numbers.some((value) => Math.abs(value) >= 10) ? 2 : 4;
+    });
+    const heads = columns.map((name, at) => {
+      const head = Object.assign(document.createElement("th"), { scope: "col", ariaSort: "none" });
+      if (typeof rows[0]?.[at] === "number") head.className = "number";
+      head.append(Object.assign(document.createElement("button"), { type: "button", textContent: name }));
+      return head;
+    });
+    const lines = rows.map((values) => {
       const line = document.createElement("tr");
-      if (choices.length) line.dataset.choice = choices[at];
-      for (const [text, kind, value] of cells) {
+      values.forEach((value, at) => {
         const cell = line.insertCell();
-        Object.assign(cell, { textContent: text, className: kind });
-        if (kind === "number") cell.dataset.value = value ?? "";
-      }
+        const isNumber = typeof value === "number";
+        Object.assign(cell, { textContent: isNumber ? value.toFixed(digits[at]) : value, className: isNumber ? "number" : "" });
+        if (isNumber) cell.dataset.value = value;
+      });
       return line;
     });
-    table.tBodies[0].append(...lines);
-  }
-
-  /** Rows of the choice that the chart shows. */
-  function showRows(figure) {
-    const { chosen } = plots.get(figure);
-    for (const row of figure.querySelectorAll("tr[data-choice]")) row.hidden = Number(row.dataset.choice) !== chosen;
+    table.tHead.rows[0].replaceChildren(...heads);
+    table.tBodies[0].replaceChildren(...lines);
   }
 
   function valueOf(row, column) {
@@ -244,19 +248,7 @@
     say(`${table.caption.textContent}: sorted by ${heads[column].textContent}, ${isUp ? "ascending" : "descending"}`);
   }
 
-  for (const details of document.querySelectorAll("details.data")) {
-    details.addEventListener("toggle", () => {
-      fill(details.querySelector("table"));
-      showRows(details.closest("figure"));
-    });
-  }
-
-  for (const table of document.querySelectorAll("table")) {
-    table.tHead.addEventListener("click", (event) => {
-      const head = event.target.closest("th");
-      if (head && event.target.closest("button")) sort(table, head.cellIndex);
-    });
-  }
+  for (const figure of plots.keys()) figure.querySelector("details").addEventListener("toggle", () => tabulate(figure));
 
   /** What a spreadsheet must not take for a formula begins with an apostrophe. */
   function field(text) {
@@ -264,23 +256,21 @@
     return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   }
 
-  function csv(table, choices) {
+  function csv(table) {
     const heads = [...table.tHead.rows[0].cells];
     const rows = [...table.tBodies[0].rows];
     const spreads = heads.map((_, at) => rows.some((row) => row.cells[at].dataset.deviation !== undefined));
-    const first = choices.length ? [field("shown")] : [];
     const title = heads.flatMap((head, at) => {
       const name = head.textContent;
       return spreads[at] ? [field(name), field(`${name} (standard deviation)`)] : [field(name)];
     });
-    const lines = rows.map((row) => {
-      const cells = [...row.cells].flatMap((cell, at) => {
+    const lines = rows.map((row) =>
+      [...row.cells].flatMap((cell, at) => {
         const own = cell.dataset.value === undefined ? field(cell.textContent) : cell.dataset.value;
         return spreads[at] ? [own, cell.dataset.deviation || ""] : [own];
-      });
-      return [...(choices.length ? [field(choices[Number(row.dataset.choice)])] : []), ...cells];
-    });
-    return [[...first, ...title], ...lines].map((line) => line.join(",")).join("\r\n") + "\r\n";
+      }),
+    );
+    return [title, ...lines].map((line) => line.join(",")).join("\r\n") + "\r\n";
   }
 
   // ------------------------------------------------------------------ downloads
@@ -302,12 +292,10 @@
 
   function saveCsv(button) {
     const figure = button.closest("figure");
-    const table = (figure || button.closest(".table")).querySelector("table");
-    fill(table);
-    if (figure) showRows(figure);
-    const options = table.querySelector("tr[data-choice]") ? [...figure.querySelectorAll("select option")] : [];
-    const choices = options.map((option) => option.textContent);
-    save(`${fileName(table.dataset.key)}.csv`, "text/csv", csv(table, choices));
+    if (figure) figure.querySelector("details").open = true;
+    if (figure) tabulate(figure);
+    const table = button.closest(".card").querySelector("table");
+    save(`${fileName(table.dataset.key)}.csv`, "text/csv", csv(table));
   }
 
   async function copy(button) {
@@ -325,7 +313,8 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (!button) return;
-    if (button.dataset.save === "csv") saveCsv(button);
+    if (button.closest("th")) sort(button.closest("table"), button.closest("th").cellIndex);
+    else if (button.dataset.save === "csv") saveCsv(button);
     else if (button.dataset.save) saveImage(button.closest("figure"), button.dataset.save);
     else if ("copy" in button.dataset) copy(button);
     else if (button.id === "download") save(`${fileName("facts")}.json`, "application/json", JSON.stringify(facts));
@@ -352,7 +341,6 @@
   );
   for (const id of links.keys()) watcher.observe(document.getElementById(id));
 
-  for (const figure of plots.keys()) showRows(figure);
   nameTheme();
   drawAll();
 })();

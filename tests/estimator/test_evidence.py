@@ -1,4 +1,4 @@
-"""Scores computed from mixtures of rows are the model's own, and are divided among features as gradients say."""
+"""Scores of single nodes are the model's own, and are divided among features as gradients say."""
 
 import numpy as np
 import pytest
@@ -10,12 +10,13 @@ from ipal.config import EncoderConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
+from ipal.estimator.evidence import FixedDivisors, NodeEvidence, contribution
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
 from ipal.methods.bare import Bare
 from ipal.nn.encoders import ENCODERS
-from ipal.nn.evidence import FeatureRows, contribution
-from tests.learning import learned
+from ipal.nn.losses import unit
+from tests.learning import CPU, learned
 from tests.nn.support import double_operators
 
 
@@ -30,8 +31,8 @@ def check(model: Model, graph: Graph) -> None:
     """Scores of some nodes from rows, against those of the model."""
     scores = model.scores(graph).detach().double().numpy()
     for node in (0, 57, 113):
-        rows = model.exported(FeatureRows.of(graph))[0]
-        np.testing.assert_allclose(rows.at(node).detach().numpy(), scores[node], rtol=1e-4, atol=1e-5)
+        (found,) = model.forward(graph, compute=NodeEvidence.of(graph, node, CPU)).scores
+        np.testing.assert_allclose(found.detach().numpy(), scores[node], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -67,8 +68,8 @@ def test_shares_are_values_times_gradients(kind: str, tiny: Dataset, tiny_stream
     object.__setattr__(made.features, "x", x)
     score = network(made)[57, 1]
     expected = (x * torch.autograd.grad(score, x)[0]).detach().numpy()
-    rows = FeatureRows.of(graph)
-    found = rows.shares(model.exported(rows)[0].at(57)[1])
+    rows = NodeEvidence.of(graph, 57, CPU)
+    found = rows.shares(model.forward(graph, compute=rows).scores[0, 1])
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-9)
 
 
@@ -77,19 +78,34 @@ def test_contribution_by_hand() -> None:
 
 
 def test_shares_by_hand() -> None:
-    """Node 0 reads itself and node 1, both of degree one: half of each; then ReLU, of which one column is negative."""
-    graph = Graph(np.array([[1, 2], [3, 0]], dtype=np.float32), np.array([[0, 1], [1, 0]]))
-    rows = FeatureRows.of(graph)
-    weights = torch.tensor([[1.0, -1.0], [2.0, -3.0]])
-    scores = (rows.spread() @ weights).relu() @ torch.tensor([[2.0], [5.0]])
-    score = scores.at(0)[0]
+    """Node 0 reads half of itself and of node 1; then ReLU, of which one column is negative."""
+    rows = NodeEvidence.of(
+        Graph(np.array([[1, 2], [3, 0]], dtype=np.float32), np.zeros((2, 0), dtype=np.int64)), 0, CPU
+    )
+    z = rows.projected(torch.tensor([[1.0, -1.0], [2.0, -3.0]]))
+    score = (z.mean(dim=0).relu() @ torch.tensor([[2.0], [5.0]]))[0]
     assert score.item() == pytest.approx(2 * (0.5 * (1 + 3) + 0.5 * 2 * 2))
     np.testing.assert_allclose(rows.shares(score).toarray(), [[1, 4], [3, 0]], atol=1e-6)
 
 
-def test_lengths_are_held_fixed() -> None:
+def test_mixtures_by_hand() -> None:
+    """A step over one edge with a loop at both ends, half of which comes back: three quarters of node 0, one of node 1.
+
+    Rows have lengths 5 and 2, and are divided by them; the mixture's own length is held fixed, too.
+    """
+    graph = Graph(np.array([[3, 4], [2, 0]], dtype=np.float32), np.array([[0, 1], [1, 0]]))
+    rows = NodeEvidence.of(graph, 0, CPU)
+    score = rows.products(graph, torch.tensor([[1.0, 2.0]]), steps=1, restart=0.5)[0, 0]
+    np.testing.assert_allclose(rows.shares(score).toarray(), [[0.75 * 0.6, 0.75 * 0.8 * 2], [0.25, 0]], atol=1e-6)
+    assert rows.lengths(graph, 1, 0.5).item() == pytest.approx(np.hypot(0.75 * 0.6 + 0.25, 0.75 * 0.8))
+
+
+def test_lengths_and_deviations_are_held_fixed() -> None:
     """A unit row times weights: through its length, all features of a row would cancel one another."""
-    graph = Graph(np.array([[3, 4]], dtype=np.float32), np.zeros((2, 0), dtype=np.int64))
-    rows = FeatureRows.of(graph)
-    score = (rows.unit() @ torch.tensor([[1.0], [2.0]])).at(0)[0]
-    np.testing.assert_allclose(rows.shares(score).toarray(), [[0.6, 1.6]], atol=1e-6)
+    x = torch.tensor([[3.0, 4.0]], requires_grad=True)
+    with FixedDivisors():
+        found, normed = unit(x), torch.nn.functional.layer_norm(x, (2,), torch.ones(2), torch.zeros(2), eps=0)
+    (by_length,) = torch.autograd.grad(found @ torch.tensor([1.0, 2.0]), x)
+    torch.testing.assert_close(x * by_length, torch.tensor([[0.6, 1.6]]))
+    (by_deviation,) = torch.autograd.grad(normed[0, 0], x)
+    torch.testing.assert_close(by_deviation, torch.tensor([[1.0, -1.0]]))  # (x - mean) / deviation, which is 1/2

@@ -1,0 +1,165 @@
+"""A score of a node, divided among the features of all nodes that it was made of: features times gradients.
+
+The model's own prediction runs over the graph, from values that gradients are taken with respect to: products of
+features with a layer's weights, or one mixture of all rows, where features are propagated before anything else.
+Lengths and deviations by which rows are divided, and attention, are held fixed, as edges are: through them every
+feature would take from the others what it adds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ipal.backend.operators import Features, FirstInput, Operators, operators
+from ipal.backend.propagated import unit_rows
+from ipal.backend.runtime import Runtime
+from ipal.data.graph import Graph
+from ipal.data.task import Task
+from ipal.nn.compute import TensorCompute
+from ipal.nn.encoders import Encoder
+from ipal.state.value import leaves, rebuilt
+from ipal.system import free_memory
+
+VALUES_AT_ONCE = 2**22
+
+Shares = Callable[[NDArray[Any]], NDArray[Any]]
+"""From the gradient of a score to what every feature contributed, by the places of the features that are not zero."""
+
+
+def contribution(x: NDArray[Any], gradient: NDArray[Any]) -> NDArray[Any]:
+    r"""What a feature of a node contributes to a score: its value times the gradient of the score.
+
+    .. math:: c_{jf} = x_{jf} \, \partial s / \partial x_{jf}
+
+    Source: Shrikumar et al. 2016, "Not Just a Black Box: Interpretable Deep Learning by Propagating Activation
+    Differences", Sec. 3. Contributions add up to the score where it is linear in the features, or made of linear pieces
+    without an offset, as by a ReLU.
+    """
+    return np.asarray(x * gradient)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeEvidence(TensorCompute):
+    """What a method computes with for one node, from values that a score can be divided among."""
+
+    graph: Graph
+    node: int
+    runtime: Runtime
+    x: sp.csr_array
+    """Features of all nodes, without zeros."""
+    read: list[tuple[Tensor, Shares]] = field(default_factory=list)
+    """What was made of the features."""
+
+    @classmethod
+    def of(cls, graph: Graph, node: int, runtime: Runtime) -> "NodeEvidence":
+        _need(64 * (graph.x.nnz if isinstance(graph.x, sp.csr_array) else graph.x.size), graph)
+        x = sp.csr_array(graph.x).astype(np.float64)
+        x.eliminate_zeros()
+        return cls(graph, node, runtime, x)
+
+    def shares(self, score: Tensor) -> sp.csr_array:
+        """What every feature of every node contributes to a score (see `contribution`)."""
+        total = np.zeros(self.x.nnz)
+        if score.requires_grad:
+            gradients = torch.autograd.grad(score, [values for values, _ in self.read], allow_unused=True)
+            for (_, shares), gradient in zip(self.read, gradients, strict=True):
+                total += 0 if gradient is None else shares(gradient.double().cpu().numpy())
+        return sp.csr_array((total, self.x.indices, self.x.indptr), shape=self.x.shape)
+
+    # ------------------------------------------------------------------ what methods compute with
+
+    def _encoded(self, encoder: Encoder) -> Tensor:
+        task = Task(self.graph, np.array([self.node]), np.zeros(1, dtype=np.int64))
+        blocks, like = operators(task, self.runtime, encoder.needs).blocks, next(encoder.parameters())
+        numbers = (one.to(like.dtype) if one.is_floating_point() else one for one in leaves(blocks))
+        found: Tensor = encoder(_Operators(Features(None, {}), rebuilt(blocks, numbers), evidence=self))
+        return found
+
+    def _walked(self, steps: int, restart: float, weights: Tensor | None = None) -> Tensor:
+        mixed = self._mixed(steps, restart).to(self.runtime.device)
+        return mixed if weights is None else mixed.to(weights.dtype) @ weights.to(mixed.device)
+
+    # ------------------------------------------------------------------ what is made of the features
+
+    def projected(self, weight: Tensor) -> Tensor:
+        """Features of all nodes times weights."""
+        w = weight.detach().cpu().double().numpy()
+        _need(16 * self.x.shape[0] * w.shape[1], self.graph)
+        values = torch.from_numpy(self.x @ w).to(weight).requires_grad_()
+        self.read.append((values, lambda gradient: self._sampled(gradient, w)))
+        return values * 1  # which may be changed in place
+
+    def _sampled(self, gradient: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+        """Features times gradients, some nodes at a time."""
+        step, parts = max(1, VALUES_AT_ONCE // self.x.shape[1]), []
+        for begin in range(0, self.x.shape[0], step):
+            some = self.x[begin : begin + step]
+            row = np.repeat(np.arange(some.shape[0]), np.diff(some.indptr))
+            by = gradient[begin : begin + step] @ w.T
+            parts.append(contribution(some.data, by[row, some.indices]))
+        return np.concatenate(parts)
+
+    def _mixed(self, steps: int, restart: float) -> Tensor:
+        """The node's row of unit features after so many steps over the graph, (1, features)."""
+        unit, start = unit_rows(self.x), np.zeros((1, self.graph.num_nodes))
+        start[0, self.node] = 1
+        share = start
+        for _ in range(steps):
+            share = (1 - restart) * (share @ self.graph.normalised) + restart * start
+        values = torch.from_numpy(np.asarray(share @ unit)).requires_grad_()
+
+        def shares(gradient: NDArray[Any]) -> NDArray[Any]:
+            row = np.repeat(share[0], np.diff(unit.indptr))
+            return contribution(unit.data, row * gradient[0, unit.indices])
+
+        self.read.append((values, shares))
+        return values
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Operators(Operators):
+    """Those of a graph, with features whose products are kept."""
+
+    evidence: NodeEvidence
+
+    @property
+    def first(self) -> FirstInput:
+        return _First(self.blocks[0], self.layout, self.features, self.evidence)
+
+
+@dataclass(frozen=True, eq=False)
+class _First(FirstInput):
+    evidence: NodeEvidence
+
+    def projected(self, weight: Tensor) -> Tensor:
+        return self.evidence.projected(weight)
+
+
+class FixedDivisors(TorchFunctionMode):
+    """What rows are divided by, and attention, count as constants."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        if name == "layer_norm":
+            return _normalised(*args, **(kwargs or {}))
+        found = function(*args, **(kwargs or {}))
+        return found.detach() if name in {"rsqrt", "exp", "norm", "vector_norm", "linalg_vector_norm"} else found
+
+
+def _normalised(values: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """A layer norm by a deviation that is held fixed."""
+    centred = values - values.mean(dim=1, keepdim=True)
+    deviation = (centred.square().mean(dim=1, keepdim=True) + eps).sqrt().detach()
+    return centred / deviation * weight + bias
+
+
+def _need(bytes: int, graph: Graph) -> None:
+    what = f"The explanation of a node with {graph.num_nodes} nodes within reach"
+    free_memory.need(bytes, what, "explain one with fewer neighbours")
