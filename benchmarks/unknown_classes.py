@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.metrics import roc_auc_score
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -31,7 +32,6 @@ from ipal.data.task import Task
 from ipal.errors import Qualified
 from ipal.estimator.model import Model
 from ipal.estimator.open_world import unknown
-from ipal.estimator.open_world.scores import auroc
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import LearnerConfig, learner_config
 
@@ -77,13 +77,13 @@ def measure_unknown(name: str, method: str, pairs: int, first: int) -> None:
         is_unknown = np.isin(y, all_pairs[place])
         model = learn(config, None, graph, y, train, np.setdiff1d(y, all_pairs[place]))
         known = test & ~is_unknown
-        score = torch.from_numpy(unknown.scored(model, graph))[:, None]
+        score, either = unknown.scored(model, graph), known | is_unknown
         rejected = unknown.rejected(model, graph, 0.05)
         sure = probabilities(model, graph).max(axis=1)
         below = np.quantile(sure[known], rejected[known].mean())
         rows.append(
             [
-                float(auroc(score[is_unknown], score[known])),
+                float(roc_auc_score(is_unknown[either], score[either])),
                 100 * rejected[known].mean(),
                 100 * rejected[is_unknown].mean(),
                 100 * (sure[is_unknown] < below).mean(),

@@ -228,7 +228,7 @@ def must_be_equal(found: Any, never: Any, *, exact: bool) -> None:
 
 
 def _only_learned(name: str, fact: Any) -> Any:
-    return [event for event in fact if event["what"] in ("learned", "earlier")] if name == "history" else fact
+    return [event for event in fact if event["what"] == "learned"] if name == "history" else fact
 
 
 def must_be_near(one: Array, other: Array, what: str) -> None:

@@ -41,7 +41,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ipal": ("ipal", {}),
     "ipal without boundaries": ("ipal-online", {}),
     "ipal over propagated features": ("ipal", {"encoder": EncoderConfig(kind="appnp", layers=1, restart=(0.1, 0.3))}),
-    "ipal with dropout": ("ipal", {"encoder": EncoderConfig(dropout=0.3, last_activation="relu")}),
     # Not IPAL: its distillation is a norm, which has no direction where nothing has changed yet but by rounding.
     "pcl, all in one batch": ("pcl", {"batch": EVERYTHING}),
     "lwf": ("lwf", {}),

@@ -1,6 +1,5 @@
 """Edges in any form, in `edge_index` or `adj_t`: read, refused with the line that converts them, or warned about."""
 
-import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ from ipal import NCM, DataError, load_dataset
 from ipal.errors import IgnoredInput
 from ipal.estimator.convert.pyg import graph_of
 from tests.bad_input.support import E, N, SparseTensor, X, Y, converted, expected, one, some_data
-from tests.processes import loaded_context
 
 # ---------------------------------------------------------------------- adj_t
 
@@ -150,26 +148,18 @@ def test_what_is_said_about_edges_and_not_used_is_warned_about(name: str) -> Non
         assert np.array_equal(learner.predict_proba(data), learner.predict_proba(some_data()))
 
 
-def learn_three_times(folder: Path) -> None:
-    """In a process of its own; what it says on stderr goes to a file."""
-    os.chdir(folder)
-    os.dup2(os.open("said", os.O_WRONLY | os.O_CREAT, 0o600), 2)
-    for _ in range(3):
-        load_dataset("more.npz")
-        for parts in NOT_USED.values():
-            NCM().partial_fit(some_data(**parts)).predict(some_data(**parts))
-
-
 def test_a_process_warns_once(tmp_path: Path) -> None:
-    np.savez(tmp_path / "more.npz", edge_index=E, x=X, y=Y, edge_type=np.ones(3), edge_attr=np.ones(3))
-    process = loaded_context().Process(target=learn_three_times, args=(tmp_path,))
-    process.start()
-    process.join(120)
-    said = (tmp_path / "said").read_text()
-    assert process.exitcode == 0, said
-    lines = [line.partition("Not used: ")[2] for line in said.splitlines() if "Not used: " in line]
-    in_file = [f"the array {name} of {tmp_path / 'more.npz'}" for name in ("edge_attr", "edge_type")]
-    assert [line.partition(";")[0] for line in lines] == [*in_file, *NOT_USED]
+    path = tmp_path / "more.npz"
+    np.savez(path, edge_index=E, x=X, y=Y, edge_type=np.ones(3), edge_attr=np.ones(3))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            load_dataset(str(path))
+            for parts in NOT_USED.values():
+                NCM().partial_fit(some_data(**parts)).predict(some_data(**parts))
+    in_file = [f"the array {name} of {path}" for name in ("edge_attr", "edge_type")]
+    found = [str(one.message) for one in said if issubclass(one.category, IgnoredInput)]
+    assert [line.removeprefix("Not used: ").partition(";")[0] for line in found] == [*in_file, *NOT_USED]
 
 
 # ---------------------------------------------------------------------- edges

@@ -35,7 +35,6 @@ def test_a_run_is_audited_in_the_graphs_it_was_taught_in(command, closed_form, t
     assert data["stored_rows"]["raw features"] == {
         "looked_for": 240,
         "too_plain": 0,
-        "looked_for_everywhere": 64,
         "found": 0,
         "where": [],
     }

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from ipal import IPAL, ProtocolConfig, TrainConfig
 from ipal.data.datasets import Dataset, load
@@ -68,38 +67,6 @@ def test_three_models_that_share_all_classes_are_merged_to_the_one_that_learned_
     whole = model(sums).partial_fit(view(tiny))
     assert_same(loaded("c.safetensors"), whole, tiny)
     assert str(counts(whole)["0"]) in done.out
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"width": 32}, ["analytic.width", "48", "32"]),
-        ({"steps": 3}, ["analytic.steps", "2", "3"]),
-        ({"restart": 0.2}, ["analytic.restart", "(0.1, 0.4)", "(0.2,)"]),
-        ({"seed": 7}, ["seed", "0", "7"]),
-        ({"ridge": 0.5}, ["analytic.ridge", "0.1", "0.5"]),
-        ({"sums": POOLED}, ["analytic.sums", "per-class", "pooled"]),
-    ],
-    ids=str,
-)
-def test_models_with_different_settings_are_not_merged(
-    command: Command, pair: Callable[..., None], changes: dict[str, Any], words: list[str]
-) -> None:
-    pair(changes=changes)
-    complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors"), "cannot be merged", *words)
-    assert not Path("c.safetensors").exists()
-
-
-def test_models_on_other_features_or_with_other_kinds_of_labels_are_not_merged(
-    command: Command, pair: Callable[..., None], tiny: Dataset
-) -> None:
-    pair()
-    narrow = view(tiny, those(tiny, 3, 4))
-    narrow.x = narrow.x[:, :9]
-    saved(model().partial_fit(narrow), "narrow.safetensors")
-    complaint(command("merge", "a.safetensors", "narrow.safetensors", "-o", "c"), "number of features", "16", "9")
-    saved(model().partial_fit(view(tiny, y=tiny.y.astype(str))), "named.safetensors")
-    complaint(command("merge", "a.safetensors", "named.safetensors", "-o", "c"), "numbers", "strings")
 
 
 def test_a_model_is_not_merged_with_itself(command: Command, tiny: Dataset) -> None:

@@ -42,7 +42,8 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_run_and_its_predictions_speak_of_the_users_names(command: Command, tables: str, tmp_path: Path) -> None:
-    run = command("run", "--dataset", tables, "--method", "analytic", "--split", "2,1", "--json").json
+    quick = ("--method", "analytic", "--set", "analytic.width=64")
+    run = command("run", "--dataset", tables, *quick, "--split", "2,1", "--json").json
     assert run["protocol"]["classes"] == [["bot", "human"], ["shop"]]
     assert set(run["per_class"]) == set(KINDS)
     assert "10 of 90 nodes have no label" in run["data"]["remark"]

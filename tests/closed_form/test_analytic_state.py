@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import scipy.sparse as sp
 import torch
-from sklearn.base import clone
 
 from ipal import Analytic, forget_rows
 from ipal.errors import StoreError
@@ -40,16 +39,6 @@ def test_a_model_of_other_random_directions_is_refused(tmp_path):
         Analytic.load(tmp_path / "m")
 
 
-@POOLED_AND_PER_CLASS
-def test_a_saved_model_holds_sums_of_products_as_whole_numbers_of_32_bits(sums, tmp_path):
-    one = case(43)
-    learner = one.model(sums, one.of(0, 1), one.of(2))
-    learner.save(tmp_path / "m")
-    gram = Snapshot.load(tmp_path / "m").tensors["memory.sums.gram"]
-    assert gram.dtype == torch.int32
-    assert gram.shape == (1 if sums == "pooled" else 3, 32 * 32)
-
-
 def test_a_model_that_was_not_asked_is_solved_before_it_is_saved(tmp_path):
     one = case(44)
     learner = one.model("pooled", one.of(0, 1))
@@ -58,16 +47,6 @@ def test_a_model_that_was_not_asked_is_solved_before_it_is_saved(tmp_path):
     loaded = memory(Analytic.load(tmp_path / "m")).weights
     assert loaded is not None
     assert torch.equal(loaded, solved(learner).weights)
-
-
-@pytest.mark.parametrize("restart", [None, 0.3, (0.1, 0.2)])
-def test_settings_are_parameters_that_scikit_learn_can_clone(restart):
-    one, learner = case(45), Analytic(width=16, steps=3, restart=restart, ridge=0.5, sums="per-class", memory=2)
-    expected = {"width": 16, "steps": 3, "restart": restart, "ridge": 0.5, "sums": "per-class", "memory": 2.0}
-    assert expected.items() <= learner.get_params().items()
-    assert clone(learner).get_params() == learner.get_params()
-    fitted = learner.partial_fit(one.data(one.nodes))
-    assert Analytic(**fitted.model_.config.plain()).get_params() == learner.get_params()
 
 
 def test_sparse_features_are_never_made_dense_before_they_are_projected(monkeypatch):

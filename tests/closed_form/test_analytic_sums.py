@@ -7,16 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_geometric.data import Data
 
 from ipal import NCM, Analytic, forget_class, forget_rows, merge_models, relabel
-from ipal.closed_form import method
 from ipal.closed_form.left_out import RIDGES
 from ipal.closed_form.lower_half import numbers
 from ipal.closed_form.method import GIB
 from ipal.closed_form.rows import rounded
-from ipal.config import ProtocolConfig
-from ipal.data.streams import TaskStream, default_split
 from ipal.errors import CapacityError, ConfigError
 from ipal.estimator import files
 from tests.closed_form.analytic_support import (
@@ -32,7 +28,6 @@ from tests.closed_form.analytic_support import (
     memory,
     solved,
 )
-from tests.learning import accuracy, learned
 
 # ------------------------------------------------------------------ learning, in any order and any pieces
 
@@ -50,21 +45,6 @@ def test_the_order_and_grouping_of_classes_do_not_matter(case, sums):
 
 @POOLED_AND_PER_CLASS
 @few
-@given(case=cases, pieces=st.integers(2, 12))
-def test_rows_in_any_pieces_are_the_rows_at_once(case, sums, pieces):
-    parts = np.array_split(case.random.permutation(case.nodes), pieces)
-    assert_same_model(case.model(sums, *parts), case.model(sums, case.nodes), case)
-
-
-@POOLED_AND_PER_CLASS
-def test_one_row_at_a_time_is_all_rows_at_once(sums):
-    few_rows = case(3)
-    one_by_one = few_rows.model(sums, *few_rows.random.permutation(few_rows.nodes).reshape(-1, 1))
-    assert_same_model(one_by_one, few_rows.model(sums, few_rows.nodes), few_rows)
-
-
-@POOLED_AND_PER_CLASS
-@few
 @given(case=cases, pieces=st.integers(2, 8))
 def test_sums_are_the_same_to_the_bit_whatever_came_went_and_came_again(case, sums, pieces):
     whole = case.model(sums, case.nodes)
@@ -78,16 +58,6 @@ def test_sums_are_the_same_to_the_bit_whatever_came_went_and_came_again(case, su
     assert len(forgotten.classes_) == len(case.classes) - 1
     for other in (shared, taken, forgotten.partial_fit(case.data(gone))):
         assert_same_model(other, whole, case)
-
-
-def test_with_classes_of_one_size_both_kinds_of_sums_give_the_same_model():
-    one = case(5, width=64)
-    even = np.concatenate([one.of(label)[:3] for label in one.classes])
-    pooled, per_class = (one.model(sums, even) for sums in ("pooled", "per-class"))
-    np.testing.assert_allclose(by_label(pooled), by_label(per_class), rtol=1e-6, atol=1e-9)
-    # With classes of any sizes they differ: one scatter within classes is shared, or each class has its own.
-    pooled, per_class = (one.model(sums, one.nodes) for sums in ("pooled", "per-class"))
-    assert np.abs(by_label(pooled) - by_label(per_class)).max() > 1e-3
 
 
 def rows_of(learner, one) -> np.ndarray:
@@ -115,13 +85,6 @@ def test_weights_of_sums_by_class_are_those_of_the_balanced_ridge_written_out():
     gram = (phi * weight[:, None]).T @ phi + 0.3 * np.eye(phi.shape[1])
     expected = np.linalg.solve(gram, (phi * weight[:, None]).T @ targets)
     np.testing.assert_allclose(by_label(learner), expected, rtol=1e-6, atol=1e-9)
-
-
-@POOLED_AND_PER_CLASS
-def test_nodes_without_any_feature_are_learned_and_predicted(sums):
-    learner = Analytic(width=8, ridge=0.1, sums=sums)
-    learner.partial_fit(Data(x=torch.zeros(4, 3), y=torch.tensor([0, 0, 1, 1])))
-    assert learner.predict_proba(Data(x=torch.zeros(1, 3))).tolist() == [[0.5, 0.5]]
 
 
 @pytest.mark.parametrize(
@@ -185,18 +148,6 @@ def test_every_restart_needs_some_columns():
 @POOLED_AND_PER_CLASS
 @few
 @given(case=cases)
-def test_merged_models_of_different_classes_are_the_model_of_all(case, sums):
-    order = case.random.permutation(case.classes)
-    one, two, three = (case.model(sums, case.of(*labels)) for labels in (order[:1], order[1:3], order[3:]))
-    whole = case.model(sums, case.nodes)
-    for a, b, c in ((one, two, three), (two, three, one)):
-        assert_same_model(merge_models(merge_models(a, b), c), whole, case)
-        assert_same_model(merge_models(c, merge_models(a, b)), whole, case)
-
-
-@POOLED_AND_PER_CLASS
-@few
-@given(case=cases)
 def test_merged_models_that_share_classes_are_the_model_of_all_rows(case, sums):
     parts = np.array_split(case.random.permutation(case.nodes), 3)
     one, two, three = (case.model(sums, part) for part in parts)
@@ -206,15 +157,6 @@ def test_merged_models_that_share_classes_are_the_model_of_all_rows(case, sums):
         assert_same_model(merged, whole, case)
     for before, each in states:
         assert equal(files.checkpoint(each.model_), before)
-
-
-@POOLED_AND_PER_CLASS
-def test_a_merged_model_goes_on_learning_and_is_saved(sums, tmp_path):
-    one = case(11)
-    merged = merge_models(one.model(sums, one.of(0)), one.model(sums, one.of(1)))
-    merged.save(tmp_path / "m")
-    later = Analytic.load(tmp_path / "m").partial_fit(one.data(one.of(*one.classes[2:])))
-    assert_same_model(later, one.model(sums, one.nodes), one)
 
 
 def test_merged_models_that_share_classes_have_the_losses_of_both():
@@ -271,30 +213,3 @@ def test_defaults_said_and_unsaid_are_merged():
 
 
 # ------------------------------------------------------------------ protocols
-
-
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        {"test_graph": "seen"},
-        {"train_graph": "seen", "test_graph": "seen"},
-        {"visibility": "inductive"},
-        {"visibility": "inductive", "test_graph": "seen", "accuracy": "micro"},
-        {"edges": "directed"},
-    ],
-    ids=str,
-)
-@POOLED_AND_PER_CLASS
-def test_every_protocol_is_learned(protocol, sums, tiny):
-    stream = TaskStream(tiny.graph, tiny.y, default_split(tiny.num_classes), ProtocolConfig(**protocol), 0)
-    model = learned(method.Analytic, stream, 3, sums=sums, calibration=0.2)
-    assert np.mean([accuracy(model, stream, index) for index in range(3)]) > 0.7
-
-
-def test_scores_of_some_nodes_are_rows_of_those_of_all(tiny):
-    x, edges, y = map(torch.from_numpy, (tiny.graph.x, tiny.graph.edges, tiny.y))
-    model = Analytic(width=64, steps=1).partial_fit(Data(x, edges, y=y)).model_
-    some = torch.tensor([5, 2, 11])
-    whole, part = model.predict_graph(tiny.graph), model.predict_graph(tiny.graph, some)
-    torch.testing.assert_close(part.scores, whole.scores[some])
-    assert part.labels.tolist() == whole.labels[some.numpy()].tolist()

@@ -16,7 +16,6 @@ from ipal.closed_form import left_out
 from ipal.closed_form.left_out import (
     FIRST_RIDGE,
     FIRST_SCALE,
-    MOST_ROWS,
     RIDGES,
     SCALES,
     LeftOut,
@@ -114,14 +113,6 @@ def test_leaving_a_row_out_is_building_the_matrices_without_it(
         torch.testing.assert_close(found[i], expected, rtol=1e-7, atol=1e-9)
 
 
-def test_many_ridges_are_each_as_if_alone() -> None:
-    x, labels = torch.rand(9, 4, dtype=torch.float64), torch.arange(9) % 2
-    normal = sums_of("pooled", x, labels)[0].normal()
-    for ridge, several in zip(RIDGES, products_by_ridge(x, normal, RIDGES), strict=True):
-        (alone,) = products_by_ridge(x, normal, [ridge])
-        assert all(torch.equal(one, other) for one, other in zip(several, alone, strict=True))
-
-
 def test_log_losses_by_hand() -> None:
     # Scores differ by ln 3, doubled by ln 9: right with 3/4 and 9/10, wrong with 1/4 and 1/10.
     scores = doubles([math.log(3), 0], [math.log(3), 0])
@@ -205,13 +196,6 @@ def test_spaced_rows_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spaced(torch.tensor([2]), torch.tensor([5, 3, 1])).tolist() == []
 
 
-def test_no_more_rows_than_the_most_are_left_out() -> None:
-    labels = torch.arange(3 * MOST_ROWS)
-    found = spaced(labels, torch.full((3 * MOST_ROWS,), 2))
-    assert len(found) == MOST_ROWS
-    assert len(spaced(labels % 2, torch.tensor([10**4, 10**4]))) == MOST_ROWS
-
-
 # ------------------------------------------------------------------ sums of losses
 
 
@@ -259,41 +243,6 @@ def test_wide_rows_are_left_out_of_the_narrower_model_in_them(monkeypatch: pytes
 TWO_TASKS = ((0, 0, 3), (0, 1, 4), (1, 1, 5), (1, 2, 6))
 
 
-def test_losses_before_a_task_by_hand() -> None:
-    one = kept(losses_at((0, 0), (1, 1), (2, 2), (3, 3)), *TWO_TASKS)
-    assert columns(one.before(1)) == ([0, 0], [0, 1], [3, 4])
-    assert torch.equal(one.before(1).loss, one.loss[:2])
-    assert columns(one.before(0)) == ([], [], [])
-    assert columns(one.before(2)) == columns(one)
-
-
-def test_losses_of_classes_that_move_by_hand() -> None:
-    one = kept(losses_at((0, 0), (1, 1), (2, 2), (3, 3)), *TWO_TASKS)
-    # The classes turned round.
-    assert columns(one.moved(torch.tensor([2, 1, 0]))) == ([0, 0, 1, 1], [2, 1, 1, 0], [3, 4, 5, 6])
-    # Class 1 is gone, and class 2 takes its place.
-    left = one.moved(torch.tensor([0, -1, 1]))
-    assert columns(left) == ([0, 1], [0, 1], [3, 6])
-    assert torch.equal(left.loss, one.loss[[0, 3]])
-    # Classes 0 and 1 are one: their rows stay two, and count together. By hand: class 0 had 0 at (0, 0) of 3 nodes, and
-    # 1 elsewhere of 3, class 1 the same at (1, 1): both places have a loss of 1 / 7, so the smaller ridge is taken.
-    united = one.before(1).moved(torch.tensor([0, 0]))
-    assert columns(united) == ([0, 0], [0, 0], [3, 4])
-    assert united.best(RIDGES)[0] == RIDGES[0]
-
-
-def test_losses_of_two_models_by_hand() -> None:
-    one = kept(losses_at((0, 0), (1, 1), (2, 2), (3, 3)), *TWO_TASKS)
-    other = kept(losses_at((4, 4), (5, 5)), (0, 0, 7), (1, 1, 8))
-    # Their classes are my class 1 and a new one, their tasks come after my two.
-    both = one.merged(other, torch.tensor([1, 3]), 2)
-    assert columns(both) == ([0, 0, 1, 1, 2, 3], [0, 1, 1, 2, 1, 3], [3, 4, 5, 6, 7, 8])
-    assert torch.equal(both.loss, torch.cat([one.loss, other.loss]))
-    back = both.before(2)
-    assert columns(back) == columns(one)
-    assert torch.equal(back.loss, one.loss)
-
-
 @pytest.mark.parametrize(
     ("name", "values", "word"),
     [
@@ -338,11 +287,3 @@ def test_a_model_uses_the_ridge_and_the_scale_of_the_least_loss(sums) -> None:
     fixed = Analytic(sums=sums, **{**one.options, "ridge": solved(found).ridge}).partial_fit(one.data(one.nodes))
     assert torch.equal(solved(fixed).weights, solved(found).weights)
     assert solved(fixed).scale == solved(found).scale
-
-
-def test_labels_without_any_meaning_ask_for_a_large_ridge_and_a_small_scale() -> None:
-    one = case(61, ridge=None, width=64)
-    clear = solved(one.model("pooled", one.nodes))
-    random = solved(replace(one, y=one.random.permutation(one.y)).model("pooled", one.nodes))
-    assert random.ridge >= clear.ridge
-    assert random.scale < clear.scale / 10

@@ -50,20 +50,6 @@ def test_a_ridge_too_small_for_the_sums_is_raised_with_a_warning(asked) -> None:
     assert torch.isfinite(ridge.ridge_weights(factor, rows.T @ normal(5, 3, seed=1))).all()
 
 
-def test_no_ridge_is_no_problem_where_the_sums_have_full_rank() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        factor = ridge.factorise(GRAM, 0.0)
-    # Two rows, two unknowns: both targets are met.
-    torch.testing.assert_close(ROWS @ ridge.ridge_weights(factor, MEAN), TARGETS)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_nodes_without_any_feature_give_weights_of_zero(dtype) -> None:
-    factor = ridge.factorise(torch.zeros(3, 3, dtype=dtype), 0.1)
-    assert torch.equal(ridge.ridge_weights(factor, torch.zeros(3, 2, dtype=dtype)), torch.zeros(3, 2, dtype=dtype))
-
-
 def test_ridge_weights_by_hand() -> None:
     # (3 1; 1 2)^-1 = (2 -1; -1 3) / 5.
     weights = ridge.ridge_weights(ridge.factorise(GRAM, 1.0), MEAN)
@@ -106,13 +92,6 @@ def test_a_condition_of_ten_to_the_twelve_is_too_much_by_hand() -> None:
         assert ridge.factorise(torch.diag(doubles(0.999e12, 1).flatten()), 0.0).ridge == 0
 
 
-def test_pivots_that_differ_beyond_all_numbers_are_ill_conditioned() -> None:
-    with pytest.warns(ridge.IllConditioned):
-        assert ridge.factorise(torch.diag(doubles(1, 1e-300).flatten()), 0.0).ridge == pytest.approx(5e-11)
-    with pytest.raises(DataError, match="no sums over nodes"):  # rows of about unit length never add up to that
-        ridge.factorise(torch.diag(doubles(1e300, 1e-300).flatten()), 0.0)
-
-
 @pytest.mark.parametrize(("depth", "found"), [(5.0, 10.0), (5e5, 1e6), (1.5e6, None)])
 def test_the_largest_ridge_tried_is_a_million_times_the_width_by_hand(depth, found) -> None:
     # A matrix of one number, -depth: it takes a larger ridge to be positive.
@@ -123,10 +102,6 @@ def test_the_largest_ridge_tried_is_a_million_times_the_width_by_hand(depth, fou
                 ridge.factorise(doubles([-depth]), 1.0)
         else:
             assert ridge.factorise(doubles([-depth]), 1.0).ridge == found
-
-
-def test_a_ridge_asked_for_may_be_as_large_as_one_likes() -> None:
-    assert ridge.factorise(GRAM, 1e12).ridge == 1e12
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -22,9 +22,8 @@ from ipal.methods.slda import SLDA
 from ipal.state.snapshot import Snapshot
 from ipal.system.tracing import Recorder
 from tests import learning
-from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, case, equal, memory
-from tests.engine.test_interrupted import interrupted_everywhere
-from tests.learning import CPU, learn
+from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, equal
+from tests.learning import learn
 
 
 def task_of(x: np.ndarray, y: np.ndarray) -> Task:
@@ -98,54 +97,7 @@ def test_batches_are_not_solved_before_something_is_asked_and_then_once():
         assert times(recorder, "solve") == 2
 
 
-def test_what_is_asked_in_between_changes_nothing(tmp_path: Path):
-    batches = batches_of(all_nodes())
-    asked, left_alone = learn(config(), batches[0]), learn(config(), *batches)
-    for number, batch in enumerate(batches[1:]):
-        predicted(asked, batch)
-        asked.memory_report()
-        files.save(asked, tmp_path / str(number))
-        asked = learn(asked, batch)
-    assert equal(files.snapshot(asked), files.snapshot(left_alone))
-    assert solved(asked).scale == solved(left_alone).scale
-
-
-@pytest.mark.parametrize("method", [Analytic, NCM, SLDA])
-@pytest.mark.parametrize("after", [1, 2, 11])
-def test_a_state_between_two_batches_goes_on_to_the_same_bits(method: type[Method], after: int, tmp_path: Path):
-    batches = batches_of(all_nodes())
-    straight = learn(config(method), *batches)
-    files.checkpoint(learn(config(method), *batches[:after])).save(tmp_path / "checkpoint")
-    read = Snapshot.load(tmp_path / "checkpoint")
-    resumed = learn(files.restored(config(method), read, CPU, whole=True, source="it"), *batches[after:])
-    files.save(straight, tmp_path / "straight")
-    files.save(resumed, tmp_path / "resumed")
-    assert (tmp_path / "straight").read_bytes() == (tmp_path / "resumed").read_bytes()
-
-
-@pytest.mark.parametrize("method", [Analytic, NCM, SLDA])
-def test_a_batch_interrupted_at_any_line_was_never_begun(method: type[Method]):
-    batches = batches_of(all_nodes())
-
-    def known() -> Model:
-        return learn(config(method), *batches[:3])
-
-    before = files.checkpoint(known())
-    for model in interrupted_everywhere(known, lambda model: learn(model, batches[3]), points=20):
-        assert equal(files.checkpoint(model), before)
-    assert equal(files.checkpoint(learn(model, *batches[4:])), files.checkpoint(learn(known(), *batches[4:])))
-
-
 # ------------------------------------------------------------------ ridge and scale
-
-
-def test_a_ridge_and_a_scale_of_many_small_batches_are_about_those_of_one():
-    task = all_nodes(nodes=1200, features=4)  # classes overlap
-    whole, parts = learn(config(), task), learn(config(), *batches_of(task, size=40))
-    assert parts.state.memory.left_out.count.sum() > 1000
-    assert 0.09 < solved(parts).ridge / solved(whole).ridge < 11  # a decade, which is two steps
-    assert 0.5 < solved(parts).scale / solved(whole).scale < 2
-    assert (predicted(parts, task) == predicted(whole, task)).mean() > 0.97
 
 
 def test_the_only_node_of_a_class_judges_when_others_have_come():
@@ -181,25 +133,3 @@ def test_of_more_batches_only_losses_are_kept_a_row_for_every_class_in_one(sums:
         assert saved["memory.left_out.task"].tolist() == np.repeat(np.arange(number), 4).tolist()
         assert sorted(saved["memory.left_out.place"].tolist()[:4]) == [0, 1, 2, 3]
     assert sizes[0] == sizes[1]
-
-
-def test_sums_of_other_classes_are_shared_and_not_copied():
-    one = case(3)
-    learner = one.model("per-class", one.nodes)
-    before = memory(learner).sums
-    learner.partial_fit(one.data(one.of(0)[:1]))
-    place = learner.classes_.tolist().index(0)
-    for c, gram in enumerate(memory(learner).sums.gram):
-        assert (gram is before.gram[c]) == (c != place)
-
-
-def test_any_stream_will_do():
-    assert not Analytic().needs()
-
-
-def test_a_first_node_alone_is_learned_and_a_thousandth():
-    task = all_nodes()
-    batches = batches_of(task, size=1)
-    model = learn(config(), batches[0])
-    assert predicted(model, batches[1]).tolist() == batches[0].labels.tolist()
-    assert (predicted(learn(model, *batches[1:]), task) == task.labels).mean() > 0.9

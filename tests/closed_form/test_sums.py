@@ -48,13 +48,6 @@ def assert_same(a: Sums, b: Sums) -> None:
         assert torch.equal(tensor, b.tensors()[name]), name
 
 
-def write_out(weights: tuple[Tensor, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-    """A, row by row and mean by mean."""
-    f, k = weights
-    means = torch.stack([x[labels == c].mean(dim=0) for c in range(len(f))])
-    return (x.T * f[labels]) @ x + (means.T * k) @ means
-
-
 # ------------------------------------------------------------------ what they are
 
 
@@ -70,27 +63,6 @@ def test_balanced_weights_by_hand() -> None:
     assert (f.tolist(), k.tolist()) == ([0.5, 0.5, 0.5], [0.5, 0, -0.5])
     f, k = balanced_weights(torch.tensor([0, 2]), torch.tensor([0, 1]))
     assert (f.tolist(), k.tolist()) == ([0, 0.5], [0, 0])
-
-
-def test_balanced_weights_of_one_class_a_group_are_those_of_every_class_alone() -> None:
-    x, labels = torch.rand(12, 3, dtype=torch.float64), torch.tensor([0] * 2 + [1] * 7 + [2] * 3)
-    found = write_out(balanced_weights(torch.bincount(labels), torch.arange(3)), x, labels)
-    own = [x[labels == c] for c in range(3)]
-    torch.testing.assert_close(found, sum((some.T @ some / len(some) for some in own), torch.zeros(3, 3).double()))
-
-
-def test_balanced_weights_of_one_group_share_the_scatter_within_classes() -> None:
-    x, labels = torch.rand(12, 3, dtype=torch.float64), torch.tensor([0] * 2 + [1] * 7 + [2] * 3)
-    found = write_out(balanced_weights(torch.bincount(labels), torch.zeros(3, dtype=torch.int64)), x, labels)
-    means = torch.stack([x[labels == c].mean(dim=0) for c in range(3)])
-    within = x - means[labels]
-    torch.testing.assert_close(found, 3 / 12 * within.T @ within + means.T @ means)
-
-
-def test_balanced_weights_of_classes_of_one_size_are_the_same_in_any_groups() -> None:
-    for group in ([0, 0, 0], [0, 1, 2], [0, 0, 1]):
-        f, k = balanced_weights(torch.tensor([4, 4, 4]), torch.tensor(group))
-        assert (f.tolist(), k.tolist()) == ([0.25] * 3, [0] * 3)
 
 
 def test_normal_equations_by_hand() -> None:
@@ -117,13 +89,6 @@ def test_normal_equations_of_every_second_column_by_hand(kind) -> None:
     torch.testing.assert_close(some.mean, math.sqrt(2) * whole.mean[::2])
 
 
-@BOTH
-def test_empty_classes_do_not_count_in_the_normal_equations(kind) -> None:
-    padded, plain = learned(kind).grown(4).normal(), learned(kind).normal()
-    torch.testing.assert_close(mirrored(padded.gram), mirrored(plain.gram))
-    assert not padded.mean[:, 2:].any()
-
-
 def test_what_is_kept_by_hand() -> None:
     # Two columns are one panel, whole: (2 1; 1 2) of all three rows; (1 0; 0 1) and (1 1; 1 1) by class.
     assert [half.tolist() for half in learned("pooled").gram] == [[2, 1, 1, 2]]
@@ -133,21 +98,6 @@ def test_what_is_kept_by_hand() -> None:
         assert learned(kind).count.tolist() == [2, 1]
         assert learned(kind).total.tolist() == [[1, 1], [1, 1]]
         assert learned(kind).mean.tolist() == [[0.5, 0.5], [1, 1]]
-
-
-def test_saved_shape_by_hand() -> None:
-    assert Sums.saved_shape("pooled", 10, 7) == (1, 100)
-    assert Sums.saved_shape("per-class", 10, 7) == (7, 100)
-    # 300 columns: 256 of 300 rows, and 44 of 44.
-    assert Sums.saved_shape("pooled", 300, 7) == (1, 256 * 300 + 44 * 44)
-    for kind in ("pooled", "per-class"):
-        assert learned(kind).tensors()["gram"].shape == Sums.saved_shape(kind, 2, 2)
-
-
-def test_pieces_are_the_chosen_rows_and_their_labels() -> None:
-    ((found, labels),) = THREE.pieces(torch.tensor([2, 0]))
-    torch.testing.assert_close(found, doubles([1, 1], [1, 0]))
-    assert labels.tolist() == [1, 0]
 
 
 # ------------------------------------------------------------------ rows come and go
@@ -199,35 +149,6 @@ def test_adding_changes_no_sums_that_were_there(kind) -> None:
 
 
 @BOTH
-def test_a_class_that_is_taken_away_leaves_nothing(kind) -> None:
-    left = learned(kind).changed(-1, rows(ANTS, 0, 0))
-    assert left.count.tolist() == [0, 1]
-    assert_same(left.of_classes([1]), none(kind, 2, 1).changed(1, rows(BEE, 0)))
-
-
-@BOTH
-def test_part_of_a_class_is_taken_away(kind) -> None:
-    left = learned(kind).changed(-1, rows(ANTS[:1], 0))
-    assert_same(left, none(kind).changed(1, rows(torch.cat([ANTS[1:], BEE]), 0, 1)))
-
-
-@BOTH
-def test_rows_may_be_exchanged_for_others_of_their_class_or_of_another(kind) -> None:
-    left = learned(kind).changed(-1, rows(ANTS[:1], 0))
-    inputs = torch.cat([doubles([0.6, 0.8]), ANTS[1:], BEE])
-    assert_same(left.changed(1, rows(inputs[:1], 0)), none(kind).changed(1, rows(inputs, 0, 0, 1)))
-    assert_same(left.changed(1, rows(ANTS[:1], 1)), none(kind).changed(1, rows(torch.cat([ANTS, BEE]), 1, 0, 1)))
-
-
-@BOTH
-@pytest.mark.parametrize("sign", [-1, 1])
-def test_no_rows_change_nothing(kind, sign) -> None:
-    nobody = Rows(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), torch.Tensor.double)
-    before = learned(kind)
-    assert before.changed(sign, nobody) is before
-
-
-@BOTH
 @few
 @given(seed=st.integers(0, 10**6), size=st.sampled_from([0.1, 1.0, 1e4]))
 def test_rows_taken_away_leave_the_bits_from_before_they_came(kind, seed: int, size: float) -> None:
@@ -263,14 +184,6 @@ def test_rows_in_any_order_and_parts_have_the_same_bits(kind, seed: int, width: 
     first, rest = (none(kind, width, 3).changed(1, everything.chosen(part)) for part in order.split([15, 25]))
     assert_same(first.merged(rest, torch.arange(3), 3), whole)
     assert_same(whole.changed(-1, everything.chosen(parts[2])), first)
-
-
-@BOTH
-def test_rows_that_cancel_each_other_can_be_forgotten(kind) -> None:
-    opposite = doubles([0.6, 0.8, 0], [-0.6, -0.8, 0], [0, 0, 1])  # of sum zero, but for the last
-    kept = none(kind, 3).changed(1, rows(opposite, 0, 0, 1))
-    left = kept.changed(-1, rows(opposite[[1, 0]] * (1 + 1e-13), 0, 0))
-    assert_same(left, none(kind, 3).changed(1, rows(opposite[2:], 1)))
 
 
 # ------------------------------------------------------------------ classes come and go
@@ -324,11 +237,6 @@ def test_sums_of_products_are_saved_as_whole_numbers_of_32_bits_where_these_are_
         assert other.tensors()["gram"].dtype == torch.int64
         again = kept.of_tensors(other.tensors())
         assert all(torch.equal(a, b) for a, b in zip(again.gram, other.gram, strict=True))
-
-
-def test_sums_of_no_class_are_tensors_too() -> None:
-    for kind, halves in (("pooled", 1), ("per-class", 0)):
-        assert none(kind, 2, 0).tensors()["gram"].shape == (halves, 4)
 
 
 # ------------------------------------------------------------------ rows on a grid

@@ -1,4 +1,4 @@
-"""A graph of six nodes, written in every raw format."""
+"""A graph of six nodes, written in every raw format; the stream of a dataset."""
 
 import gzip
 from pathlib import Path
@@ -8,8 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ipal.data.datasets import catalog
+from ipal.config import run_config
+from ipal.data.datasets import Dataset, catalog
 from ipal.data.graph import Graph
+from ipal.runs.resolved import Resolver
 from tests.support import sparse_parts
 
 # Six nodes: an edge both ways, a self-loop, edges one way, and node 5 alone.
@@ -34,6 +36,12 @@ def dense(graph: Graph) -> NDArray[np.float32]:
 
 def adjacency(edges: NDArray[np.int64] = EDGES, n: int = 6) -> sp.csr_array:
     return sp.csr_array((np.ones(edges.shape[1], dtype=np.float32), (edges[0], edges[1])), shape=(n, n))
+
+
+def stream_of(dataset: Dataset, stream: Any = "class", seed: int = 0, **protocol: Any) -> Any:
+    """The stream of a run on a dataset."""
+    config = run_config({"dataset": dataset.name, "seed": seed, "protocol": {"stream": stream, **protocol}})
+    return Resolver().resolve(config, dataset).stream
 
 
 def put_benchmark(root: Path, name: str = "cs", **changes: object) -> Path:

@@ -16,16 +16,12 @@ from ipal.data.streams.online import at_most, spread_evenly
 from ipal.errors import ConfigError, DataError, IpalError
 from ipal.estimator.registry import METHODS
 from ipal.runs.resolved import Resolver
+from tests.data.support import stream_of
 from tests.learning import learn
 from tests.support import Command
 
 ONLINE = {"name": "online", "batch": 12}
 BLURRY = {"name": "blurry", "batch": 12, "sigma": 3}
-
-
-def made(dataset: Dataset, stream: Any, seed: int = 0, **protocol: Any) -> Any:
-    config = run_config({"dataset": dataset.name, "seed": seed, "protocol": {"stream": stream, **protocol}})
-    return Resolver().resolve(config, dataset).stream
 
 
 def all_batches(stream: Stream) -> list[Any]:
@@ -72,7 +68,7 @@ def test_at_most_so_many_of_each() -> None:
 def test_every_training_node_arrives_once_and_no_other_label(
     tiny: Dataset, seed: int, stream: dict[str, Any], size: int, graph: str, visibility: str
 ) -> None:
-    found = made(tiny, {**stream, "batch": size}, seed, train_graph=graph, visibility=visibility)
+    found = stream_of(tiny, {**stream, "batch": size}, seed, train_graph=graph, visibility=visibility)
     batches = all_batches(found)
     arrived = np.concatenate([task.origin[task.nodes] for task in batches])
     assert sorted(arrived) == np.flatnonzero(found.part == TRAIN).tolist()
@@ -88,7 +84,7 @@ def test_every_training_node_arrives_once_and_no_other_label(
 
 def test_nodes_of_a_task_come_in_the_order_of_the_seed_and_in_even_batches(tiny: Dataset) -> None:
     """Training, validation and test nodes alike, each in batches that differ by one node at most."""
-    stream = made(tiny, ONLINE, seed=5)
+    stream = stream_of(tiny, ONLINE, seed=5)
     drawn, first = np.random.default_rng([5, 3]).permutation(len(tiny.y)), 0
     for task, batches in enumerate(stream.batches):
         for part in (TRAIN, VALIDATION, TEST):
@@ -109,9 +105,9 @@ def test_what_is_not_set_is_what_published_numbers_were_made_with() -> None:
 
 def test_a_batch_of_a_task_is_the_task(tiny: Dataset) -> None:
     """Online and blurry streams of one batch a task, and no blur, are the class-incremental stream."""
-    plain = made(tiny, "class")
+    plain = stream_of(tiny, "class")
     for stream in ({"name": "online", "batch": "task"}, {"name": "blurry", "batch": "task", "sigma": 0}):
-        same = made(tiny, stream)
+        same = stream_of(tiny, stream)
         assert same.batches == [1] * len(plain)
         assert same.split_hash == plain.split_hash
         for index in range(len(plain)):
@@ -122,15 +118,15 @@ def test_a_batch_of_a_task_is_the_task(tiny: Dataset) -> None:
 
 
 def test_without_blur_it_is_the_online_stream(tiny: Dataset) -> None:
-    online, blurry = made(tiny, ONLINE), made(tiny, {**BLURRY, "sigma": 0})
+    online, blurry = stream_of(tiny, ONLINE), stream_of(tiny, {**BLURRY, "sigma": 0})
     np.testing.assert_array_equal(online.batch_of, blurry.batch_of)
 
 
 def test_blur_mixes_groups(tiny: Dataset) -> None:
-    mixed = [int((made(tiny, {**BLURRY, "sigma": sigma}).mixture > 0).sum()) for sigma in (0, 1, 5)]
+    mixed = [int((stream_of(tiny, {**BLURRY, "sigma": sigma}).mixture > 0).sum()) for sigma in (0, 1, 5)]
     assert mixed == sorted(mixed)
-    assert mixed[0] == sum(made(tiny, ONLINE).batches) < mixed[2]
-    assert made(tiny, BLURRY).mixture.sum(axis=0).tolist() == made(tiny, ONLINE).mixture.sum(axis=0).tolist()
+    assert mixed[0] == sum(stream_of(tiny, ONLINE).batches) < mixed[2]
+    assert stream_of(tiny, BLURRY).mixture.sum(axis=0).tolist() == stream_of(tiny, ONLINE).mixture.sum(axis=0).tolist()
 
 
 @pytest.mark.parametrize(
@@ -145,8 +141,8 @@ def test_the_record_says_whether_old_nodes_come_back(
 
 
 def test_the_neighbourhood_is_bounded(tiny: Dataset) -> None:
-    alone = made(tiny, {**ONLINE, "hops": 0}, train_graph="seen")
-    near = made(tiny, {**ONLINE, "hops": 1, "neighbours": 1}, train_graph="seen")
+    alone = stream_of(tiny, {**ONLINE, "hops": 0}, train_graph="seen")
+    near = stream_of(tiny, {**ONLINE, "hops": 1, "neighbours": 1}, train_graph="seen")
     for one, other in zip(all_batches(alone), all_batches(near), strict=True):
         new = len(one.origin)
         assert set(one.origin) <= set(other.origin)
@@ -173,7 +169,8 @@ def test_tests_along_the_way(tiny: Dataset, command: Command) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_batches_or_says_why_not(tiny: Dataset, method: str) -> None:
-    tree = {"dataset": tiny.name, "method": method, "protocol": {"stream": BLURRY}, "train": {"epochs": 1}}
+    tree: dict[str, Any] = {"dataset": tiny.name, "method": method, "protocol": {"stream": BLURRY}}
+    tree |= {"train": {"epochs": 1}, **({"analytic": {"width": 64}} if method == "analytic" else {})}
     if method in ("gem", "joint"):
         with pytest.raises(ConfigError, match=rf"'{method}' needs .* does not give: set protocol\.stream=class, or"):
             Resolver().resolve(run_config(tree), tiny)
@@ -196,9 +193,9 @@ def test_every_method_learns_batches_or_says_why_not(tiny: Dataset, method: str)
 )
 def test_what_makes_no_stream_of_batches(tiny: Dataset, stream: dict[str, Any], words: str) -> None:
     with pytest.raises(IpalError, match=words):
-        made(tiny, stream)
+        stream_of(tiny, stream)
 
 
 def test_a_batch_without_training_nodes_is_refused(tiny: Dataset) -> None:
     with pytest.raises(DataError, match=r"Batch \d+ of \d+ has no training node: set a larger"):
-        made(tiny, {"name": "blurry", "batch": 1, "sigma": 0.3})
+        stream_of(tiny, {"name": "blurry", "batch": 1, "sigma": 0.3})

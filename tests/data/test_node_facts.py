@@ -11,23 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipal.config import ProtocolConfig, run_config
+from ipal.config import ProtocolConfig
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import convert, load
 from ipal.data.datasets.catalog import DatasetEntry
 from ipal.data.datasets.inspect import look
 from ipal.data.streams import TEST, TRAIN, VALIDATION, assign_parts
 from ipal.errors import DataError
-from ipal.runs.resolved import Resolver
+from tests.data.support import stream_of
 from tests.support import Command, complaint, write_graph
 
 TIME, DOMAIN, SPLIT = np.arange(40) // 4 + 2000, np.arange(40) % 3, np.tile([0, 0, 1, 2, -1], 8)
 GIVEN = {"parts": "given"}
-
-
-def stream_of(dataset: Dataset, stream: Any = "class", **protocol: Any) -> Any:
-    config = run_config({"dataset": dataset.name, "protocol": {"stream": stream, **protocol}})
-    return Resolver().resolve(config, dataset).stream
 
 
 # ---------------------------------------------------------------------- read and kept

@@ -44,7 +44,8 @@ def test_only_the_candidates_compete_by_hand() -> None:
     assert row.confusion == {"9": {"5": 1, "9": 2}}
     assert row.validation == row.test == pytest.approx([200 / 3])
     # Before a task is learned, chance is that of a guess among the candidates.
-    assert evaluate_before(Scored(), closed, "micro") == pytest.approx((200 / 3, 50))
+    before = evaluate_before(Scored(), closed, "micro")
+    assert (before.accuracy, before.chance) == pytest.approx((200 / 3, 50))
     assert evaluate_before(Scored(), open_split, "micro").chance == pytest.approx(100 / 3)
 
 

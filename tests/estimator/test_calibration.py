@@ -1,7 +1,7 @@
 """Calibration: rows by task, by hand; and months of a growing graph."""
 
 import importlib
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +57,6 @@ def two() -> Calibration:
 # ---------------------------------------------------------------------- tasks and classes come and go
 
 
-def test_rows_are_those_of_tasks():
-    known = two()
-    assert known.task.tolist() == [0, 2]
-    assert known.count.tolist() == [[3, 5, 0], [0, 4, 6]]
-    assert known.before(2).task.tolist() == known.before(1).task.tolist() == [0]
-    assert known.last(2).count.tolist() == [[0, 4, 6]]
-    assert not known.before(0)
-    assert not known.last(1)
-    assert not Calibration.empty()
-    for field in fields(known):
-        assert torch.equal(getattr(known.before(2), field.name), getattr(known, field.name)[:1])
-
-
 def test_classes_are_chosen_and_united_by_hand():
     known = two()
     assert known.of_classes([2, 0]).count.tolist() == [[0, 3], [6, 0]]
@@ -78,13 +65,6 @@ def test_classes_are_chosen_and_united_by_hand():
     assert known.united(torch.tensor([0, 1, 0]), 2).count.tolist() == [[3, 5], [6, 4]]
     assert known.united(torch.tensor([2, 0, 0, 1]), 3).count.tolist() == [[5, 0, 3], [10, 0, 0]]
     assert torch.equal(known.united(torch.tensor([0, 0, 0]), 1).novelty, known.novelty)
-
-
-def test_those_of_two_models_are_rows_one_after_the_other():
-    both = two().merged(row(1, [7, 8]), torch.tensor([3, 1]), 4, tasks=3)
-    assert both.task.tolist() == [0, 2, 4]
-    assert both.count.tolist() == [[3, 5, 0, 0], [0, 4, 6, 0], [0, 8, 0, 7]]
-    both.check(4, 5)
 
 
 # ---------------------------------------------------------------------- what it says
@@ -104,18 +84,6 @@ def test_a_class_that_was_never_asked_is_as_all_others():
     assert weights[:, :3].tolist() == [[10, 0, 0], [0, 20, 30]]
     assert weights[:, 3].tolist() == pytest.approx([12 / 6, 12 * 5 / 6])
     assert float(weights.sum()) == pytest.approx(72)
-
-
-def test_the_power_is_where_confidence_is_what_is_right_by_hand():
-    # Confidence is a line over powers, from 0.3 to 1: it is 0.8 after 5 / 7 of the way.
-    at = POWERS[0] + 5 / 7 * (POWERS[-1] - POWERS[0])
-    assert row(0, [3, 5]).power(torch.tensor([3, 5])) == pytest.approx(np.exp(at), rel=1e-4)
-    # Of two rows that count one and three: (0.8 + 3 * 0.4) / 4 = 0.5.
-    both, at = row(0, [3, 0]).plus(row(1, [0, 5], right=0.4)), POWERS[0] + 2 / 7 * (POWERS[-1] - POWERS[0])
-    assert both.power(torch.tensor([10, 30])) == pytest.approx(np.exp(at), rel=1e-4)
-    # What no power gives says nothing; nor do classes without a node.
-    assert row(0, [3, 5], right=0.2).power(torch.tensor([3, 5])) == 1
-    assert row(0, [3, 5]).power(torch.tensor([0, 0])) == 1
 
 
 def test_margins_have_the_rivals_that_came_since():
@@ -347,21 +315,6 @@ def test_in_every_month_about_as_many_known_nodes_are_lost_as_asked(name, weight
         lost = np.equal(learner.predict(graph, reject=0.05), None)[known].mean()
         assert 0.01 <= lost <= 0.1, now
     assert len(learner.classes_) == 5
-
-
-def test_of_small_months_the_first_is_refused_and_later_ones_lose_as_many_in_the_mean(months):
-    """A month of 54 labels does not calibrate; one of 70 to 110 says within a few percent what 5 % are."""
-    lost = []
-    for seed in range(4):
-        data, learner = months.accounts(seed, nodes=900), ipal.Analytic(width=256)
-        with pytest.raises(ConfigError, match="no task had 64 training nodes"):
-            learner.partial_fit(data.until(0)).predict(data.until(0), reject=0.05)
-        for now in range(1, 6):
-            graph = data.until(now)
-            known = np.isin(graph.y, learner.partial_fit(graph).classes_)
-            lost.append(np.equal(learner.predict(graph, reject=0.05), None)[known].mean())
-    assert 0.03 < np.mean(lost) < 0.07
-    assert max(lost) < 0.2
 
 
 @pytest.mark.filterwarnings("ignore:Class .* was (never calibrated|calibrated without)")

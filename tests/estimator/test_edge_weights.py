@@ -100,14 +100,6 @@ def test_batches_of_everything_learn_what_whole_tasks_learn(
         torch.testing.assert_close(other.scores(graph).detach(), expected, rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize("method", ["ncm", "slda", "analytic"])
-def test_without_training_rows_in_pieces_are_those_at_once(method: str, weighted: TaskStream) -> None:
-    tasks = [weighted.task(index) for index in range(2)]
-    runtimes = CPU, Runtime.of(budget=Budget(0))
-    a, b = (learn(small(METHODS[method]), *tasks, runtime=runtime).scores(tasks[0].graph) for runtime in runtimes)
-    torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("kind", ["gcn", "linear", "appnp", "sage", "gat", "gin", "skip"])
 def test_every_encoder_counts_the_weights_at_once_and_in_pieces(kind: str, tiny_stream: TaskStream) -> None:
     plain = tiny_stream.task(0)

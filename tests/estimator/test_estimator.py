@@ -16,7 +16,7 @@ import ipal
 from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream, default_split
-from ipal.errors import ConfigError, DataError, Qualified, StoreError
+from ipal.errors import ConfigError, DataError, StoreError
 from ipal.estimator import files
 from ipal.estimator.learner import Learner
 from ipal.estimator.learners import learner_class
@@ -58,10 +58,6 @@ def make(method: type[Learner] | type[Method], **options: object) -> Learner:
     return learner(**{**used, **NARROW.get(method_of(learner).name, {}), **options})
 
 
-def gentle(method: type[Learner]) -> Learner:
-    return make(method, **GENTLE.get(method_of(method).name, {}))
-
-
 def data_of(stream: TaskStream, index: int) -> Data:
     """A task as a user would bring it: all labels present, the mask says which count."""
     task = stream.task(index)
@@ -97,41 +93,6 @@ def known(tiny: Dataset) -> Callable[..., Learner]:
     """Learners taught once for all tests that only look at them."""
     stream = TaskStream(tiny.graph, tiny.y, default_split(tiny.num_classes), ProtocolConfig(), seed=0)
     return cache(lambda method, tasks=3: fitted(method, stream, tasks))
-
-
-@EVERY_METHOD
-def test_new_classes_need_not_be_announced_and_are_learned(method, tiny_stream: TaskStream):
-    learner = gentle(method)
-    for index in range(3):
-        assert learner.partial_fit(data_of(tiny_stream, index)) is learner
-        assert learner.classes_.tolist() == [label for classes in tiny_stream.classes[: index + 1] for label in classes]
-        task = data_of(tiny_stream, index)
-        held_out = ~task.train_mask.numpy()
-        assert np.mean(learner.predict(task)[held_out] == task.y.numpy()[held_out]) > 0.7
-
-
-@EVERY_METHOD
-def test_probabilities_sum_to_one_and_agree_with_predictions(method, known, tiny_stream: TaskStream):
-    learner, graph = known(method), data_of(tiny_stream, 1)
-    p = learner.predict_proba(graph)
-    assert p.shape == (graph.num_nodes, 6)
-    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
-    assert np.array_equal(learner.classes_[p.argmax(axis=1)], learner.predict(graph))
-
-
-@EVERY_METHOD
-def test_a_saved_model_predicts_and_goes_on_learning_as_if_never_saved(method, tiny_stream: TaskStream, tmp_path):
-    learner = fitted(method, tiny_stream, tasks=2)
-    learner.save(tmp_path / "model.safetensors", moments=True)
-    loaded = method.load(tmp_path / "model.safetensors")
-    assert loaded.get_params() == learner.get_params()
-    assert loaded.memory_report() == learner.memory_report()
-    before = learner.predict_proba(data_of(tiny_stream, 2))
-    assert np.array_equal(loaded.predict_proba(data_of(tiny_stream, 2)), before)
-    assert type(ipal.load(tmp_path / "model.safetensors")) is method
-    for one in (learner, loaded):
-        one.partial_fit(data_of(tiny_stream, 2))
-    assert_same_bits(loaded, learner)
 
 
 @EVERY_METHOD
@@ -175,42 +136,6 @@ def test_the_memory_report_counts_the_bytes_really_kept(method, known, tiny_stre
         assert report["nodes_behind_class"] == {str(label): int(np.sum(labels == label)) for label in range(6)}
 
 
-def rows_kept(learner: Learner, rows: np.ndarray) -> int:
-    """How many of these rows of features stand anywhere in what the learner keeps."""
-    floats = [t.reshape(-1) for t in files.checkpoint(learner.model_).tensors.values() if t.dtype.is_floating_point]
-    windows = np.lib.stride_tricks.sliding_window_view(torch.cat(floats).numpy(), rows.shape[1])
-    begins = [windows[np.isclose(windows[:, 0], row[0], rtol=1e-5)] for row in rows]
-    return sum(bool(np.isclose(some, row, rtol=1e-5).all(axis=1).any()) for row, some in zip(rows, begins, strict=True))
-
-
-@EVERY_METHOD
-def test_only_a_method_that_says_so_keeps_rows_of_the_data(method, known, tiny_stream: TaskStream):
-    kept = rows_kept(known(method), tiny_stream.graph.x)
-    if method_of(method).keeps == "statistics":
-        assert kept == 0
-    else:
-        assert kept >= 6 * 10  # some of every class, so the check can fail
-    assert {name for name, one in METHODS.items() if one.keeps != "statistics"} == {"joint", "gem", "er-gnn"}
-
-
-@EVERY_METHOD
-def test_one_task_is_a_stream_too(method, known, tiny_stream: TaskStream):
-    learner, task = known(method, tasks=1), data_of(tiny_stream, 0)
-    assert len(learner.classes_) == 2
-    assert np.mean(learner.predict(task) == task.y.numpy()) > 0.8
-
-
-@EVERY_METHOD
-def test_permuting_the_nodes_permutes_the_embeddings_and_changes_no_score(method, known, tiny_stream: TaskStream):
-    learner, graph = known(method), data_of(tiny_stream, 0)
-    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
-    place = torch.empty_like(order)
-    place[order] = torch.arange(len(order))
-    permuted = Data(x=graph.x[order], edge_index=place[graph.edge_index])
-    np.testing.assert_allclose(learner.embed(permuted), learner.embed(graph)[order], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(learner.predict_proba(permuted), learner.predict_proba(graph)[order], atol=1e-4)
-
-
 @EVERY_METHOD
 def test_labels_may_be_strings(method, tiny_stream: TaskStream, tmp_path):
     names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
@@ -237,44 +162,6 @@ def test_sparse_features_give_what_dense_ones_give(method, known, tiny_stream: T
     learner, graph = known(method), data_of(tiny_stream, 0)
     sparse = Data(x=graph.x.to_sparse_coo(), edge_index=graph.edge_index)
     np.testing.assert_allclose(learner.embed(sparse), learner.embed(graph), rtol=1e-4, atol=1e-5)
-
-
-@EVERY_METHOD
-def test_tasks_may_bring_sparse_and_dense_features_in_turn(method, known, tiny_stream: TaskStream, tmp_path):
-    learner = make(method, seed=1)
-    tasks = [data_of(tiny_stream, index) for index in range(3)]
-    tasks[1].x = tasks[1].x.to_sparse_coo()
-    for task in tasks:
-        learner.partial_fit(task)
-    np.testing.assert_allclose(learner.predict_proba(tasks[0]), known(method).predict_proba(tasks[0]), atol=0.02)
-    learner.save(tmp_path / "m")
-    assert np.array_equal(method.load(tmp_path / "m").predict(tasks[1]), learner.predict(tasks[1]))
-
-
-@EVERY_METHOD
-def test_classes_may_come_one_at_a_time_and_with_a_single_node(method, tiny_stream: TaskStream):
-    learner = make(method)
-    for label in range(3):
-        x = torch.from_numpy(tiny_stream.graph.x[np.flatnonzero(tiny_stream.y == label)[:1]])
-        learner.partial_fit(Data(x=x, y=torch.tensor([label])))
-    p = learner.predict_proba(data_of(tiny_stream, 0))
-    assert p.shape[1] == 3
-    assert np.isfinite(p).all()
-
-
-@EVERY_METHOD
-def test_a_class_that_comes_again_is_learned_further(method, tiny_stream: TaskStream):
-    learner = gentle(method)
-    for index in (0, 1):
-        learner.partial_fit(data_of(tiny_stream, index))
-    with pytest.warns(Qualified, match="were learned before, and count twice"):
-        learner.partial_fit(data_of(tiny_stream, 0))
-    assert learner.classes_.tolist() == [0, 1, 2, 3]
-    assert learner.predict_proba(data_of(tiny_stream, 0)).shape[1] == 4
-    behind = learner.memory_report()["nodes_behind_class"]
-    if behind:
-        assert behind["0"] == 2 * np.sum(tiny_stream.task(0).labels == 0)
-    assert np.mean(learner.predict(data_of(tiny_stream, 0)) == tiny_stream.y[tiny_stream.task_of == 0]) > 0.8
 
 
 @EVERY_METHOD

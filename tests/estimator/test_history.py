@@ -1,4 +1,4 @@
-"""The history of a model: bounded, checked when read, and without a time in runs."""
+"""The history of a model: checked when read, and without a time in runs."""
 
 from pathlib import Path
 from typing import Any
@@ -35,29 +35,15 @@ def test_of_a_large_graph_edges_to_some_nodes_are_counted(monkeypatch: pytest.Mo
     assert counted == (1 + 2 + 1, 6)
 
 
-def test_old_events_become_one_and_nothing_learned_is_lost() -> None:
-    events: history.History = []
-    for number in range(250):
-        kind, time = ("learned", None) if number % 2 else ("forgot", "2024-01-01T00:00:00Z")
-        events = history.extended(events, history.event(kind, [number], nodes=3, edges=(1, 2), time=time))
-    assert len(events) == history.MOST
-    assert events[0]["what"] == "earlier"
-    assert events[0]["events"] == 250 - history.MOST + 1
-    assert events[0]["time"] == "2024-01-01T00:00:00Z"
-    assert sum(one["nodes"] for one in events if one["what"] in ("learned", "earlier")) == 3 * 125
-    assert history.edges_learned(events) == (250, 500)
-    assert [one["classes"] for one in events[1:]] == [[str(n)] for n in range(151, 250)]
-
-
 def test_names_are_few_and_short() -> None:
-    one = history.event("learned", ["x" * 1000, *range(500)])
-    assert one["number"] == 501
-    assert len(one["classes"]) == history.NAMED
-    assert len(one["classes"][0]) <= history.LETTERS
+    one = history.Event.of("merged", ["x" * 1000, *range(500)])
+    assert one.number == 501
+    assert len(one.classes) == history.NAMED
+    assert len(one.classes[0]) <= history.LETTERS
 
 
 def test_runs_record_no_time_and_users_do(tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [one["time"] for one in learned(ncm.NCM, tiny_stream, 2).history] == [None, None]
+    assert [one.time for one in learned(ncm.NCM, tiny_stream, 2).history] == [None, None]
     graph = case(1)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     learner = NCM().partial_fit(graph.data(graph.nodes))
@@ -91,13 +77,14 @@ def test_a_wrong_history_is_refused(tiny_stream: TaskStream, tmp_path: Path) -> 
         facts = {**snapshot.facts, "history": given}
         return files.of_snapshot(ncm.NCM, Snapshot(snapshot.tensors, facts), tmp_path / "m", "cpu")
 
-    assert read([good]).history == (good,)
+    assert [one.model_dump() for one in read([good]).history] == [good]
     for wrong in (
         [{**good, "nodes": -1}],
         [{**good, "more": 1}],
         [{**good, "time": "yesterday"}],
         [{**good, "classes": ["x" * 81]}],
-        [good] * (history.MOST + 1),
+        [{**good, "fingerprint": None}],
+        [{**good, "what": "forgot"}],
         "long ago",
     ):
         with pytest.raises(StoreError, match="history"):

@@ -81,11 +81,6 @@ def test_a_learner_is_written_as_the_call_that_makes_it() -> None:
     assert "encoder={'kind': 'gcn', 'layers': 2, 'hidden': 128, 'width': 128}" in repr(whole)
 
 
-@EVERY_METHOD
-def test_what_is_not_set_is_not_written(method) -> None:
-    assert repr(method()) == f"{method.__name__}()"
-
-
 # ---------------------------------------------------------------------- scikit-learn's questions
 
 

@@ -65,18 +65,6 @@ def test_what_is_important_stays_nearer_to_its_anchor_than_without_a_pull(method
     assert near < 0.2 * far
 
 
-@ANCHORED
-def test_importance_is_of_every_parameter_and_never_negative(method, options, tiny_stream: TaskStream):
-    model = learned(method, tiny_stream, 2, **options)
-    importance, named = anchor(model).importance, dict(model.network.named_parameters())
-    assert list(importance) == list(named)
-    assert set(anchor(model).values) == set(named)
-    for name, parameter in named.items():
-        assert importance[name].shape == parameter.shape
-        assert (importance[name] >= 0).all()
-        assert importance[name].any()
-
-
 def test_ewc_sums_the_fisher_information_of_tasks_node_by_node(tiny_stream: TaskStream):
     start, expected = config(EWC, strength=1.0), dict[str, Tensor]()
     for task in (tiny_stream.task(index) for index in range(2)):

@@ -1,22 +1,20 @@
-"""The encoder against numbers worked by hand, finite differences and PyTorch Geometric's GCNConv."""
+"""The paper's encoder: by hand, how it starts, and what dropout does."""
 
 import math
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from torch_geometric.nn import GCNConv
 
 from ipal.backend.operators import Operators, operators
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig
 from ipal.data.csr import Neighbours, normalised_adjacency
 from ipal.data.graph import Features, Graph, checked_graph
-from ipal.data.streams import TaskStream
 from ipal.nn.encoders import GCN
+from tests.nn.encoders_support import GRAPHS, RANDOM, edges_among
 from tests.nn.support import double_operators
 
 HERE = Runtime.of()
@@ -83,12 +81,6 @@ def test_gcn_starts_with_glorot_weights_and_no_bias() -> None:
         assert not bias.any()
 
 
-def test_gcn_is_decided_by_the_generator() -> None:
-    first, again, other = (encoder(5, seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(first.weights[0], again.weights[0])
-    assert not torch.equal(first.weights[0], other.weights[0])
-
-
 # ------------------------------------------------------------------ dropout
 
 
@@ -138,28 +130,8 @@ def test_gcn_leaves_the_global_random_state_alone() -> None:
 # ------------------------------------------------------------------ gradients
 
 
-def random_edges(n: int, edges: int) -> list[list[int]]:
-    return np.random.default_rng(0).integers(0, n, (2, edges)).tolist()
-
-
-def sparse_features(n: int, width: int, per_node: int) -> sp.csr_array:
-    random = np.random.default_rng(1)
-    rows = np.repeat(np.arange(n), per_node)
-    columns = np.concatenate([random.choice(width, per_node, replace=False) for _ in range(n)])
-    return sp.csr_array((random.random(len(rows)).astype(np.float32) + 0.5, (rows, columns)), shape=(n, width))
-
-
-@pytest.mark.parametrize("undirected", [True, False])
-def test_gcn_has_the_right_gradient_with_sparse_features(undirected: bool) -> None:
-    some = graph(sparse_features(6, 8, 2), random_edges(6, 8), undirected=undirected)
-    made = double_operators(some, [4, 1, 2], keep_sparse=True)
-    network = encoder(8, layers=3, hidden=4, width=3).double()
-    # Finite differences change the parameters in place, so the network sees them without being handed them.
-    assert gradcheck(lambda *_: network(made), tuple(network.parameters()))
-
-
 def test_gcn_has_the_right_first_and_second_derivatives_with_dropout() -> None:
-    some = graph(dense_features(6, 3), random_edges(6, 8), undirected=False)
+    some = graph(RANDOM.normal(size=(6, 3)).astype(np.float32), edges_among(6, 8).tolist(), undirected=False)
     made = double_operators(some)
     network = encoder(3, layers=3, hidden=4, width=3, dropout=0.4).double().train()
 
@@ -170,75 +142,6 @@ def test_gcn_has_the_right_first_and_second_derivatives_with_dropout() -> None:
 
     assert gradcheck(embeddings, tuple(network.parameters()))
     assert gradgradcheck(embeddings, tuple(network.parameters()))
-
-
-# ------------------------------------------------------------------ PyTorch Geometric
-
-
-class Reference(nn.Module):
-    """The same network made of GCNConv layers, with the same weights."""
-
-    def __init__(self, network: GCN) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList()
-        for weight, bias in zip(network.weights, network.biases, strict=True):
-            layer = GCNConv(*weight.shape)
-            with torch.no_grad():
-                layer.lin.weight.copy_(weight.T)
-                layer.bias.copy_(bias)
-            self.layers.append(layer)
-
-    def forward(self, graph: Graph) -> Tensor:
-        x = graph.x.toarray() if isinstance(graph.x, sp.csr_array) else graph.x
-        hidden, edges = torch.from_numpy(x), torch.from_numpy(graph.edges)
-        for index, layer in enumerate(self.layers):
-            hidden = layer(hidden if index == 0 else hidden.relu(), edges)
-        return hidden
-
-
-def dense_features(n: int, width: int) -> np.ndarray:
-    return np.random.default_rng(1).normal(size=(n, width)).astype(np.float32)
-
-
-GRAPHS = {
-    "undirected": graph(dense_features(30, 7), random_edges(30, 60), undirected=True),
-    "directed": graph(dense_features(30, 7), random_edges(30, 60), undirected=False),
-    # Edges among the first twelve nodes only.
-    "isolated nodes": graph(dense_features(30, 7), random_edges(12, 30), undirected=True),
-    "no edges": graph(dense_features(5, 7), [[], []], undirected=True),
-    "sparse features": graph(sparse_features(30, 200, 3), random_edges(30, 60), undirected=True),
-    "sparse features, directed": graph(sparse_features(30, 200, 3), random_edges(30, 60), undirected=False),
-    "half sparse features": graph(sparse_features(30, 20, 8), random_edges(30, 60), undirected=True),
-}
-
-
-@pytest.mark.parametrize("layers", [2, 3])
-@pytest.mark.parametrize("some", GRAPHS.values(), ids=GRAPHS.keys())
-def test_gcn_equals_pytorch_geometrics_layers_with_the_same_gradients(some: Graph, layers: int) -> None:
-    network = encoder(some.num_features, layers=layers, hidden=6, width=5)
-    with torch.no_grad():
-        for bias in network.biases:
-            bias.uniform_(-0.5, 0.5, generator=torch.Generator().manual_seed(2))
-    reference = Reference(network)
-    got, expected = network(operators(some, HERE)), reference(some)
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
-
-    # Any scalar will do, as long as every embedding counts differently.
-    direction = torch.randn(got.shape, generator=torch.Generator().manual_seed(3))
-    (got * direction).sum().backward()
-    (expected * direction).sum().backward()
-    for weight, bias, layer in zip(network.weights, network.biases, reference.layers, strict=True):
-        torch.testing.assert_close(weight.grad, layer.lin.weight.grad.T, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(bias.grad, layer.bias.grad, rtol=1e-4, atol=1e-4)
-
-
-def test_gcn_gives_a_task_the_rows_of_its_training_nodes(tiny_stream: TaskStream) -> None:
-    task = tiny_stream.task(0)
-    network = encoder(task.graph.num_features, layers=3, hidden=8, width=4)
-    everywhere = network(operators(task.graph, HERE))
-    torch.testing.assert_close(
-        network(operators(task, HERE)), everywhere[torch.from_numpy(task.nodes)], rtol=1e-5, atol=1e-5
-    )
 
 
 def test_gcn_leaves_its_operators_as_they_were() -> None:

@@ -65,6 +65,13 @@ def whole_task(task: Task, runtime: Runtime, needs: Sequence[Need] = ("symmetric
         return Batch(operators(task, runtime, needs), slice(None))
 
 
+def shuffled(number: int, size: int, generator: torch.Generator) -> list[Tensor | slice]:
+    """Which of so many training nodes each batch of an epoch has: every one once, in random order."""
+    if size >= number:
+        return [slice(None)]
+    return list(torch.split(torch.randperm(number, generator=generator, device=generator.device), size))
+
+
 def sampled(
     task: Task, sampling: Sampling, seed: int, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)
 ) -> Iterator[Batch]:
@@ -76,11 +83,7 @@ def sampled(
     with runtime.tracer.span("sampling"):
         device, team = runtime.device, runtime.team
         generator = torch.Generator(device).manual_seed(seed)
-        number = len(task.nodes)
-        if sampling.nodes >= number:
-            places: list[Tensor | slice] = [slice(None)]
-        else:
-            places = list(torch.split(torch.randperm(number, generator=generator, device=device), sampling.nodes))
+        places = shuffled(len(task.nodes), sampling.nodes, generator)
         if team.size > 1:
             generator = torch.Generator(device).manual_seed(seed + 1 + team.rank)
         nodes = torch.from_numpy(task.nodes).to(device)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ipal.backend.batches import Batch, features_on
+from ipal.backend.batches import Batch, features_on, shuffled
 from ipal.backend.neighbor_sampling import Sampler, distinct_places
 from ipal.backend.operators import Block, Features, Need, Operators, norms, of_rows, propagated_rows
 from ipal.backend.runtime import Runtime
@@ -61,12 +61,7 @@ class FixedBatches:
 
     def places(self, seed: int) -> list[Tensor | slice]:
         """Which training nodes the batches of an epoch have: every one once, in random order."""
-        self.generator.manual_seed(seed)
-        number = len(self.nodes)
-        if self.sampling.nodes >= number:
-            return [slice(None)]
-        order = torch.randperm(number, generator=self.generator, device=self.nodes.device)
-        return list(torch.split(order, self.sampling.nodes))
+        return shuffled(len(self.nodes), self.sampling.nodes, self.generator.manual_seed(seed))
 
     def around(self, here: Tensor | slice) -> Batch:
         """A batch of the training nodes `here`, with neighbours drawn anew."""

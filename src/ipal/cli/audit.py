@@ -121,9 +121,9 @@ def _show_search(data: dict[str, Any]) -> None:
         )
         render.say(
             f"Rows of {what}: {verdict}. Looked for: {render.many(result['looked_for'], 'node')} among all rows and "
-            f"columns of their length (also scaled ones, and of the matrices of products made whole), "
-            f"{result['looked_for_everywhere']} of them at every place of every "
-            "tensor" + f"; {result['too_plain']} with too few values were left out." * bool(result["too_plain"])
+            "columns of their length (also scaled ones, and of the matrices of products made whole)"
+            + f"; {result['too_plain']} with too few values were left out."
+            * bool(result["too_plain"])
         )
 
 

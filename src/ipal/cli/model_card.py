@@ -1,8 +1,6 @@
 """`ipal show MODEL`: what a saved model is, what it keeps, and its history."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -24,29 +22,24 @@ def show_model(path: Path, as_json: bool) -> None:
         "classes": {name: counts.get(name) for name in map(str, model.labels)},
         "kept": kept["items"],
         "stores_exemplars": kept["stores_exemplars"],
-        "history": model.history,
+        "history": [event.model_dump() for event in model.history],
     }
     if as_json:
         render.as_json(content)
         return
     rows = [(name, "" if nodes is None else str(nodes)) for name, nodes in content["classes"].items()]
     render.out.print(render.table(("class", "nodes learned"), rows, numbers=["nodes learned"]))
-    render.out.print(_history(model.history))
+    history = render.table(("when", "what", "classes", "nodes"), numbers=["nodes"], title="History")
+    for one in model.history:
+        more = one.number - len(one.classes)
+        classes = (
+            ", ".join(one.classes) + f" and {more} more" * (more > 0) + f" -> {', '.join(one.into)}" * bool(one.into)
+        )
+        history.add_row((one.time or "").replace("T", " "), one.what, classes, str(one.nodes or ""))
+    render.out.print(history)
     facts = Table.grid(padding=(0, 2))
     facts.add_row("model", f"{in_words(model)}; {render.many(model.num_features, 'feature')} a node")
     items = "; ".join(f"{item['what']} ({render.size(item['bytes'])})" for item in kept["items"])
     facts.add_row("kept", f"{items}; {'raw nodes ARE stored' if kept['stores_exemplars'] else 'no node is stored'}")
     facts.add_row("file", f"{path} ({render.size(content['bytes'])})")
     render.out.print(facts, soft_wrap=True)
-
-
-def _history(events: Sequence[Mapping[str, Any]]) -> Table:
-    table = render.table(("when", "what", "classes", "nodes"), numbers=["nodes"], title="History")
-    for one in events:
-        more = one["number"] - len(one["classes"])
-        classes = ", ".join(one["classes"]) + f" and {more} more" * (more > 0)
-        if one["into"]:
-            classes += f" -> {', '.join(one['into'])}"
-        what = one["what"] + f" ({render.many(one['events'], 'event')})" * (one["events"] > 1)
-        table.add_row((one["time"] or "").replace("T", " "), what, classes, str(one["nodes"] or ""))
-    return table

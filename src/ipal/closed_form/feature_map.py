@@ -126,12 +126,8 @@ class FeatureMap:
         kept: Any = graph.derived("feature maps", None, weakref.WeakKeyDictionary)
         found: Tensor | None = kept.get(self)
         if found is None:
-            found = kept[self] = self.propagated_at(graph, None)
+            found = kept[self] = propagated(graph, self.columns, self.runtime)
         return found
-
-    def propagated_at(self, graph: Graph, nodes: Tensor | None) -> Tensor:
-        """The same of some nodes, not kept."""
-        return propagated(graph, self.columns, self.runtime, nodes)
 
     def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored."""

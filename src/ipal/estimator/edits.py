@@ -19,8 +19,8 @@ from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import history
 from ipal.estimator.convert.hetero import correction_of, departure_of, task_of
+from ipal.estimator.history import Event
 from ipal.estimator.learner import Learner, model_of, single
-from ipal.estimator.lessons import fingerprint, sealed
 from ipal.estimator.model import Model, begin_learning
 from ipal.methods.base import Forgets, MergesClasses, MergesModels
 
@@ -50,9 +50,9 @@ def rename_class(learner: Learner, old: Any, new: Any) -> Learner:
     model = model_of(learner)
     place, new = _known(model, old), _new(model, new)
     labels = (*model.labels[:place], new, *model.labels[place + 1 :])
-    event = history.event("renamed", [model.labels[place]], into=[new], time=history.now())
-    renamed = model.changed(event, state=model.with_memory(model.state.memory, labels))
-    return learner._become(replace(renamed, reference=model.reference))
+    event = Event.of("renamed", [model.labels[place]], into=[new], time=history.now())
+    state = model.with_memory(model.state.memory, labels)
+    return learner._become(replace(model, state=state, history=(*model.history, event)))
 
 
 def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner:
@@ -88,12 +88,13 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
     nodes = sum(model.nodes_behind_class().get(str(label), 0) for label in some)
     places = torch.tensor([at[label] for label in model.labels], device=model.device)
     memory = model.method.merge_classes(model.state.memory, places, len(rest))
-    event = history.event("merged", some, into=[into], nodes=nodes, time=history.now())
-    merged = model.changed(
-        event,
+    event = Event.of("merged", some, into=[into], nodes=nodes, time=history.now())
+    merged = replace(
+        model,
         state=model.with_memory(memory, rest),
         calibration=model.calibration.united(places, len(rest)),
-        lessons=sealed(model.lessons),
+        history=(*history.sealed(model.history), event),
+        reference=None,
     )
     return learner._become(merged)
 
@@ -267,22 +268,21 @@ def _retaught(
     found: Model | None = _remaining(model, memory, first)
     for place, lesson in zip(order, lessons, strict=True):
         if len(changed[place].nodes):
-            learning = begin_learning(model.config, found, changed[place], model.runtime)
+            learning = begin_learning(model.config, found, changed[place], model.runtime, time=lesson.time)
             found = learning.finish(finished(learning.epochs()))
-            found = found if lesson.time is None else found.stamped(lesson.time)
     if found is None:
         raise DataError("Nothing would be left: a model needs at least one class.")
     nodes = sum(len(tasks[place].nodes) - len(changed[place].nodes) for place in order)
-    event = history.event(what, classes, into=into, nodes=nodes, time=history.now())
-    _, since = history.parted(model.history, len(lessons))
-    forgot = [one for one in since if one["what"] == "forgot"]  # other events name classes, which may be gone
-    return replace(found, history=tuple(history.extended(found.history, *forgot, event)))
+    event = Event.of(what, classes, into=into, nodes=nodes, time=history.now())
+    _, since = history.parted(model.history, first)
+    forgot = [one for one in since if one.what == "forgot"]  # other events name classes, which may be gone
+    return replace(found, history=(*found.history, *forgot, event))
 
 
 def _last_lessons(model: Model, tasks: Sequence[Task]) -> tuple[list[int], int]:
     """The order in which tasks were learned, and the number of the first; they must be the last ones, all of them."""
-    prints = [fingerprint(task) for task in tasks]
-    known = [lesson.fingerprint for lesson in model.lessons]
+    prints = [history.fingerprint(task) for task in tasks]
+    known = [str(lesson.fingerprint) for lesson in model.lessons]
     for number, one in enumerate(prints, 1):
         if one not in known:
             which = "This graph is" if len(prints) == 1 else f"Graph {number} of these is"
@@ -295,10 +295,14 @@ def _last_lessons(model: Model, tasks: Sequence[Task]) -> tuple[list[int], int]:
     first = min(known.index(one) for one in prints)
     missing = [lesson for lesson in model.lessons[first:] if lesson.fingerprint not in prints]
     if missing:
+        named = [
+            f"the graph with {one.nodes} training nodes learned" + f" on {one.time}"[:14] * bool(one.time)
+            for one in missing
+        ]
         raise DataError(
             f"The model learned {len(missing)} graph(s) more after the first of these, and its ridge and calibration "
             f"rest on all of them: give all graphs from the first one that the nodes were in; missing: "
-            f"{'; '.join(map(str, missing[:3]))}."
+            f"{'; '.join(named[:3])}."
         )
     if any(lesson.sealed for lesson in model.lessons[first:]):
         raise DataError(
@@ -321,9 +325,8 @@ def _remaining(model: Model, memory: Any, first: int) -> Model | None:
         model,
         state=model.with_memory(_forgetting(model).of_classes(memory, left), [model.labels[c] for c in left]),
         calibration=model.calibration.before(first).of_classes(left),
-        lessons=model.lessons[:first],
         schema=replace(model.schema, directed=model.lessons[first - 1].directed),
-        history=tuple(history.parted(model.history, len(model.lessons) - first)[0]),
+        history=history.parted(model.history, first)[0],
         reference=None,
     )
 
@@ -368,14 +371,13 @@ def merge_models(one: Learner, other: Learner) -> Learner:
     labels = [*mine.labels, *(label for label in theirs.labels if label not in set(mine.labels))]
     places = torch.tensor([labels.index(label) for label in theirs.labels], device=mine.device)
     memory = method.merged(mine.state.memory, theirs.state.memory, places, len(labels))
-    event = history.event("merged models", theirs.labels, time=history.now())
+    event = Event.of("merged models", theirs.labels, time=history.now())
     whole = replace(
         mine,
         state=mine.with_memory(memory, labels),
         calibration=mine.calibration.merged(theirs.calibration, places, len(labels), len(mine.lessons)),
-        lessons=sealed((*mine.lessons, *theirs.lessons)),
         schema=replace(mine.schema, directed=mine.schema.directed or theirs.schema.directed),
-        history=tuple(history.extended(history.extended(mine.history, *theirs.history), event)),
+        history=(*history.sealed((*mine.history, *theirs.history)), event),
         reference=None,
     )
     return type(one)._of(whole)

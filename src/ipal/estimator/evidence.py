@@ -6,9 +6,9 @@ Lengths and deviations by which rows are divided, and attention, are held fixed,
 feature would take from the others what it adds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,17 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ipal.backend.operators import Features, FirstInput, Operators, of_rows, operators
-from ipal.backend.propagated import Columns, Propagated, RowSource, unit_rows
+from ipal.backend.operators import Features, FirstInput, Operators, operators
+from ipal.backend.propagated import unit_rows
 from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
 from ipal.data.task import Task
-from ipal.errors import ConfigError
-from ipal.nn.network import Network
+from ipal.nn.compute import TensorCompute
+from ipal.nn.encoders import Encoder
 from ipal.state.value import leaves, rebuilt
 from ipal.system import free_memory
 
-LEAST = 1e-12
 VALUES_AT_ONCE = 2**22
 
 Shares = Callable[[NDArray[Any]], NDArray[Any]]
@@ -47,7 +46,7 @@ def contribution(x: NDArray[Any], gradient: NDArray[Any]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeEvidence:
+class NodeEvidence(TensorCompute):
     """What a method computes with for one node, from values that a score can be divided among."""
 
     graph: Graph
@@ -76,31 +75,16 @@ class NodeEvidence:
 
     # ------------------------------------------------------------------ what methods compute with
 
-    def embeddings(self, network: Network, graph: Graph) -> Tensor:
-        encoder = network.encoder
-        for need in encoder.needs:
-            if isinstance(need, Propagated):
-                return encoder(of_rows(self._columns(need.columns)))  # type: ignore[no-any-return]
+    def _encoded(self, encoder: Encoder) -> Tensor:
         task = Task(self.graph, np.array([self.node]), np.zeros(1, dtype=np.int64))
         blocks, like = operators(task, self.runtime, encoder.needs).blocks, next(encoder.parameters())
         numbers = (one.to(like.dtype) if one.is_floating_point() else one for one in leaves(blocks))
         found: Tensor = encoder(_Operators(Features(None, {}), rebuilt(blocks, numbers), evidence=self))
         return found
 
-    def lengths(self, graph: Graph, steps: int, restart: float) -> Tensor:
-        return _lengths(self._mixed(steps, restart))[:, 0].to(self.runtime.device, torch.float32)
-
-    def products(self, graph: Graph, weights: Tensor, steps: int, restart: float) -> Tensor:
-        return self._mixed(steps, restart).to(weights) @ weights.T
-
-    def rows(self, graph: Graph, source: RowSource) -> Tensor:
-        return self._columns(source.columns)
-
-    def by_rows(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        return function(rows)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise ConfigError(f"Predictions that use `{name}` of what a method computes with cannot be explained.")
+    def _walked(self, steps: int, restart: float, weights: Tensor | None = None) -> Tensor:
+        mixed = self._mixed(steps, restart).to(self.runtime.device)
+        return mixed if weights is None else mixed.to(weights.dtype) @ weights.to(mixed.device)
 
     # ------------------------------------------------------------------ what is made of the features
 
@@ -138,16 +122,6 @@ class NodeEvidence:
         self.read.append((values, shares))
         return values
 
-    def _columns(self, columns: Sequence[Columns]) -> Tensor:
-        """The node's row of `backend.propagated.propagated`."""
-        found = []
-        for part in columns:
-            mixed = self._mixed(part.steps, part.restart)
-            if part.is_projected:
-                mixed = (mixed.float() @ torch.from_numpy(part.projection)).double()
-            found.append(mixed / _lengths(mixed[:, : part.linear]))
-        return torch.cat(found, dim=1).to(self.runtime.device, torch.float32)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Operators(Operators):
@@ -184,12 +158,6 @@ def _normalised(values: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: f
     centred = values - values.mean(dim=1, keepdim=True)
     deviation = (centred.square().mean(dim=1, keepdim=True) + eps).sqrt().detach()
     return centred / deviation * weight + bias
-
-
-def _lengths(rows: Tensor) -> Tensor:
-    """(rows, 1), held fixed."""
-    found: Tensor = torch.linalg.vector_norm(rows.detach(), dim=1, keepdim=True)
-    return found.clamp_min(LEAST)
 
 
 def _need(bytes: int, graph: Graph) -> None:

@@ -19,7 +19,7 @@ from ipal.data.labels import Labels
 from ipal.data.neighbourhood import neighbourhood
 from ipal.errors import ConfigError, DataError, NonFiniteError
 from ipal.estimator.evidence import FixedDivisors, NodeEvidence
-from ipal.estimator.predictor import Predictor
+from ipal.estimator.model import Model
 from ipal.methods.base import Compute
 
 ROUNDING = 1e-2
@@ -152,7 +152,7 @@ def strongest(values: NDArray[np.float64], count: int) -> list[int]:
     return [place for place in order.tolist() if values[place]]
 
 
-def explained(model: Predictor, graph: Graph, node: int, against: Any = None) -> Explanation:
+def explained(model: Model, graph: Graph, node: int, against: Any = None) -> Explanation:
     """Why a node of a graph is predicted as it is, and not as `against`: the next best class, unless said."""
     graph = model.checked(graph)
     if graph.types is not None:
@@ -188,7 +188,7 @@ def explained(model: Predictor, graph: Graph, node: int, against: Any = None) ->
     )
 
 
-def _other(model: Predictor, order: list[int], against: Any) -> int | None:
+def _other(model: Model, order: list[int], against: Any) -> int | None:
     """The class to compare with, as the model numbers it."""
     if against is None:
         return order[1] if len(order) > 1 else None

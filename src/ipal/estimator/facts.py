@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from ipal.backend.checks import MisfitError
 from ipal.config import LARGEST
-from ipal.estimator.history import LETTERS, MOST, NAMED
+from ipal.estimator.history import Edges, Event, Natural, Time
 
 MOST_LETTERS = 2**26
 """Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
@@ -36,39 +36,6 @@ class KnownTypes(BaseModel):
         if any(end not in self.nodes for one, _, other in self.edges for end in (one, other)):
             raise ValueError("an edge type has an end that is no node type")
         return self
-
-
-Names = Annotated[list[Annotated[str, Field(max_length=LETTERS)]], Field(max_length=NAMED)]
-Natural = Annotated[int, Field(ge=0, lt=2**63)]
-Edges = Annotated[list[Natural], Field(min_length=2, max_length=2)]
-Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
-
-
-class Event(BaseModel):
-    """One entry of a history (see history.py)."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    what: str = Field(max_length=LETTERS)
-    classes: Names
-    number: Natural
-    into: Names
-    nodes: Natural
-    edges: Edges
-    time: Time | None
-    events: Natural
-
-
-class KnownLesson(BaseModel):
-    """A graph that taught the model; see `lessons.Lesson`."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    fingerprint: str = Field(pattern=r"^[0-9a-f]{32}$")
-    nodes: Natural
-    directed: bool = False
-    time: Time | None = None
-    sealed: bool = False
 
 
 class Reference(BaseModel):
@@ -106,8 +73,7 @@ class Facts(BaseModel):
     """Names of the features, where they have any."""
     directed: bool = False
     """Whether an edge may run one way."""
-    history: Annotated[list[Event], Field(max_length=MOST)] = []
-    lessons: Annotated[list[KnownLesson], Field(max_length=2**20)] = []
+    history: Annotated[list[Event], Field(max_length=2**20)] = []
     reference: Reference | None = None
     learning_rate: Annotated[Number, Field(gt=0)] | None = None
     """Of the last task, where a network is trained."""
@@ -130,10 +96,10 @@ class Facts(BaseModel):
         return self
 
 
-def checked_facts(facts: Any) -> dict[str, Any]:
+def checked_facts(facts: Any) -> Facts:
     """Facts of a model; others are refused."""
     try:
-        return Facts.model_validate(facts).model_dump()
+        return Facts.model_validate(facts)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]

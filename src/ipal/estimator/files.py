@@ -12,11 +12,11 @@ from torch import Tensor
 from ipal.backend.checks import MisfitError, check_same, check_shapes, require
 from ipal.backend.finite import not_finite
 from ipal.backend.runtime import Runtime
+from ipal.data.labels import Label
 from ipal.data.relations import Types
 from ipal.engine.trainer import Setup, fresh_network, space
 from ipal.errors import ConfigError, StoreError
-from ipal.estimator.facts import checked_facts
-from ipal.estimator.lessons import Lesson
+from ipal.estimator.facts import Facts, checked_facts
 from ipal.estimator.model import Model, Schema, setup
 from ipal.estimator.open_world.calibration import Calibration
 from ipal.estimator.registry import METHODS
@@ -83,8 +83,7 @@ def facts(model: Model) -> dict[str, Any]:
         "columns": list(schema.columns),
         "directed": schema.directed,
         "labels": list(model.labels),
-        "history": list(model.history),
-        "lessons": [lesson.plain for lesson in model.lessons],
+        "history": [event.model_dump() for event in model.history],
         "reference": model.reference,
         "learning_rate": state.learning_rate,
         "identity": model.method.identity(state.memory),
@@ -156,18 +155,18 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
     tensors = {name: laid_out(tensor) for name, tensor in read.tensors.items()}
     try:
         found = checked_facts(read.facts)
-        require(found["method"] == config.name, f"it is of the method '{found['method'][:60]}'")
+        require(found.method == config.name, f"it is of the method '{found.method[:60]}'")
         for name in not_finite(tensors):
             raise MisfitError(f"'{name}' holds NaN or infinite numbers")
-        types = None if found["types"] is None else Types.of_plain(found["types"])
-        schema = Schema(found["num_features"], types, tuple(found["columns"]), found["directed"])
+        types = None if found.types is None else Types.of_plain(found.types.model_dump())
+        schema = Schema(found.num_features, types, tuple(found.columns), found.directed)
         model = _restored(config, tensors, found, schema, runtime, whole)
     except KeyError as error:
         raise StoreError(f"{source} does not fit this model: {error} is missing.") from error
     except (MisfitError, RuntimeError, ConfigError) as error:
         reason = (str(error).splitlines() or ["it cannot be restored"])[0][:200].rstrip(".")
         raise StoreError(f"{source} does not fit this model: {reason}.") from error
-    if model.method.identity(model.state.memory) != found["identity"]:
+    if model.method.identity(model.state.memory) != found.identity:
         raise StoreError(
             "This installation draws other random directions than the one that made the model: "
             "use the version of numpy that it was made with."
@@ -178,17 +177,19 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
 def _restored(
     config: LearnerConfig,
     tensors: Mapping[str, Tensor],
-    found: Mapping[str, Any],
+    found: Facts,
     schema: Schema,
     runtime: Runtime,
     whole: bool,
 ) -> Model:
-    method, made_with, classes = config.method, setup(config, schema, runtime), tuple(found["labels"])
-    rate, generator = found["learning_rate"], torch.Generator(runtime.device)
+    method, made_with = config.method, setup(config, schema, runtime)
+    classes: tuple[Label, ...] = tuple(found.labels)
+    rate, generator = found.learning_rate, torch.Generator(runtime.device)
     network = optimizer = teacher = None
     width = schema.num_features
     if isinstance(method, Trained):
-        require(rate is not None, "its learning rate is missing")
+        if rate is None:
+            raise MisfitError("its learning rate is missing")
         network = _network(method, made_with, tensors, "", generator)
         width = network.encoder.width
         require(network.head is None or network.head.num_classes == len(classes), "its head has not one row a class")
@@ -211,11 +212,11 @@ def _restored(
         memory.check(len(classes), parameters, whole)
     own = {name[12:]: tensor for name, tensor in tensors.items() if name.startswith("calibration.")}
     calibration = Calibration.of_tensors(own)
-    lessons = tuple(Lesson(**lesson) for lesson in found["lessons"])
-    calibration.check(len(classes), len(lessons) + (not whole))
+    calibration.check(len(classes), sum(event.fingerprint is not None for event in found.history) + (not whole))
     load_generator(generator.manual_seed(config.seed), tensors["generator"])  # weights were drawn with it meanwhile
     state = State(classes, memory, generator, network, optimizer, rate, teacher)
-    model = Model(config, runtime, schema, state, calibration, tuple(found["history"]), lessons, found["reference"])
+    reference = None if found.reference is None else found.reference.model_dump()
+    model = Model(config, runtime, schema, state, calibration, tuple(found.history), reference)
     check_same(tensors, {**_every(model), "generator": tensors["generator"]})
     return model
 

@@ -1,89 +1,103 @@
 """What a model has learned and what was changed in it: names of classes, numbers of nodes and edges, and when.
 
-A run records without a time, so that equal runs give equal files; what a user asks for is recorded with it.
+Of each graph that was learned a fingerprint is kept: enough to recognise it, nothing of what it holds. A run records
+without a time, so that equal runs give equal files; what a user asks for is recorded with it.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ipal.data.class_edges import edges_within_classes
+from ipal.data.graph import content_hash
 from ipal.data.task import Task
 from ipal.errors import ConfigError, shortened
 
-MOST = 100
-"""Events of a history; older ones are drawn together into one."""
 NAMED = 20
 """Classes of an event that are named."""
 LETTERS = 80
 """Of a name."""
 
-History = list[dict[str, Any]]
+Natural = Annotated[int, Field(ge=0, lt=2**63)]
+Names = Annotated[list[Annotated[str, Field(max_length=LETTERS)]], Field(max_length=NAMED)]
+Edges = Annotated[list[Natural], Field(min_length=2, max_length=2)]
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 
 
-def event(
-    what: str,
-    classes: Iterable[Any] = (),
-    *,
-    into: Iterable[Any] = (),
-    nodes: int = 0,
-    edges: tuple[int, int] = (0, 0),
-    time: str | None = None,
-) -> dict[str, Any]:
-    """One entry: classes that were concerned, and what they became; training nodes, the edges among them (those within
-    a class, and all)."""
-    names, others = ([shortened(str(label), LETTERS) for label in labels] for labels in (classes, into))
-    return {
-        "what": what,
-        "classes": names[:NAMED],
-        "number": len(names),
-        "into": others[:NAMED],
-        "nodes": nodes,
-        "edges": list(edges),
-        "time": time,
-        "events": 1,
-    }
+class Event(BaseModel):
+    """One entry of a history."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    what: str = Field(max_length=LETTERS)
+    classes: Names
+    """Those concerned, as far as they are named."""
+    number: Natural
+    """Of classes concerned."""
+    into: Names
+    """What they became."""
+    nodes: Natural = 0
+    """Training nodes."""
+    edges: Edges = [0, 0]
+    """Among training nodes: those within a class, and all."""
+    time: Time | None = None
+    fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    """Of the graph that was learned."""
+    directed: bool = False
+    """Whether an edge could run one way, in the graph that was learned or an earlier one."""
+    sealed: bool = False
+    """Whether models or classes were merged since: then what was learned cannot be taken away again."""
+
+    @model_validator(mode="after")
+    def _check_learned(self) -> Self:
+        if (self.what == "learned") != (self.fingerprint is not None):
+            raise ValueError("a graph that was learned has a fingerprint, nothing else has")
+        return self
+
+    @classmethod
+    def of(cls, what: str, classes: Iterable[Any] = (), *, into: Iterable[Any] = (), **more: Any) -> Self:
+        names, others = ([shortened(str(label), LETTERS) for label in labels] for labels in (classes, into))
+        return cls(what=what, classes=names[:NAMED], number=len(names), into=others[:NAMED], **more)
 
 
-def learned(task: Task) -> dict[str, Any]:
+def learned(task: Task) -> Event:
     """A task that was learned; the same for all learners that are handed it."""
-    return task.derived("history", "learned", lambda: _learned(task))
+
+    def made() -> Event:
+        names, numbers = np.unique(task.labels, return_inverse=True)
+        classes = np.full(task.graph.num_nodes, -1)
+        classes[task.nodes] = numbers
+        edges = list(edges_within_classes(task.graph.neighbours, classes))
+        return Event.of("learned", names.tolist(), nodes=len(task.nodes), edges=edges, fingerprint=fingerprint(task))
+
+    return task.derived("history", "learned", made)
 
 
-def _learned(task: Task) -> dict[str, Any]:
-    names, numbers = np.unique(task.labels, return_inverse=True)
-    classes = np.full(task.graph.num_nodes, -1)
-    classes[task.nodes] = numbers
-    edges = edges_within_classes(task.graph.neighbours, classes)
-    return event("learned", names.tolist(), nodes=len(task.nodes), edges=edges)
+def fingerprint(task: Task) -> str:
+    """A hash of a graph and of who taught in it. Names of classes are no part of it: they may change."""
+
+    def made() -> str:
+        marks = np.full(task.graph.num_nodes, -1)
+        _, first, place = np.unique(task.labels, return_index=True, return_inverse=True)
+        marks[task.nodes] = task.nodes[first][place]  # the first node with the same label stands for it
+        return content_hash(task.graph, marks)[:32]
+
+    return task.derived("fingerprint", None, made)
 
 
-def extended(history: Sequence[Mapping[str, Any]], *more: Mapping[str, Any]) -> History:
-    """With further events; the oldest of too many become one."""
-    every = [dict(one) for one in (*history, *more)]
-    old, new = every[: len(every) - MOST + 1], every[len(every) - MOST + 1 :]
-    return every if len(every) <= MOST else [_together(old), *new]
+def parted(history: Sequence[Event], first: int) -> tuple[tuple[Event, ...], tuple[Event, ...]]:
+    """What was before the graph of this number was learned, and what was since."""
+    place = [number for number, event in enumerate(history) if event.fingerprint][first]
+    return tuple(history[:place]), tuple(history[place:])
 
 
-def parted(history: Sequence[Mapping[str, Any]], learned: int) -> tuple[History, History]:
-    """What was before the last events in which something was learned, so many of them, and what was since.
-
-    What was drawn together is not taken apart.
-    """
-    every = [dict(one) for one in history]
-    for place in reversed(range(len(every))):
-        learned -= {"learned": 1, "earlier": learned}.get(every[place]["what"], 0)
-        if not learned:
-            return every[:place], every[place:]
-    return [], every
-
-
-def stamped(history: Sequence[Mapping[str, Any]], time: str) -> History:
-    """With a time at the last event."""
-    return [*map(dict, history[:-1]), {**history[-1], "time": time}]
+def sealed(history: Iterable[Event]) -> tuple[Event, ...]:
+    """A history whose graphs cannot be taken away any more."""
+    return tuple(event.model_copy(update={"sealed": True}) if event.fingerprint else event for event in history)
 
 
 def now() -> str:
@@ -96,15 +110,7 @@ def now() -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def edges_learned(history: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+def edges_learned(history: Iterable[Event]) -> tuple[int, int]:
     """Edges between training nodes of one class, and between all: those of every task, added up."""
-    every = [one["edges"] for one in history]
-    return sum(same for same, _ in every), sum(total for _, total in every)
-
-
-def _together(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Many events as one: learned nodes and edges are added up."""
-    nodes = sum(one["nodes"] for one in events if one["what"] in ("learned", "earlier"))
-    times = [one["time"] for one in events if one["time"]]
-    one = event("earlier", nodes=nodes, edges=edges_learned(events), time=max(times, default=None))
-    return {**one, "events": sum(one["events"] for one in events)}
+    same, every = zip(*(event.edges for event in history), strict=True)
+    return sum(same), sum(every)

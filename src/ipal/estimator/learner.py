@@ -15,11 +15,11 @@ from ipal.data.graph import Graph
 from ipal.data.labels import Labels
 from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, NotFittedError, Qualified, StoreError, shortened
-from ipal.estimator import display, files, history
+from ipal.estimator import display, files
 from ipal.estimator.convert.hetero import graph_of, task_of
 from ipal.estimator.convert.pyg import labels_to_score, share_right
 from ipal.estimator.documentation import class_doc, class_signature
-from ipal.estimator.lessons import fingerprint
+from ipal.estimator.history import fingerprint, now
 from ipal.estimator.model import Learning, Model, begin_learning
 from ipal.estimator.open_world import unknown
 from ipal.estimator.settings import LearnerConfig, learner_config
@@ -145,14 +145,13 @@ class Learner:
         return self._become(self._learned(None, data))
 
     def _learned(self, model: Model | None, data: Any) -> Model:
-        time, types = history.now(), None if model is None else model.schema.types
+        time, types = now(), None if model is None else model.schema.types
         runtime = Runtime.of(self._config.device) if model is None else model.runtime
         # Restored where learning is interrupted inside torch.no_grad().
         with torch.set_grad_enabled(torch.is_grad_enabled()), shown(self._config, model) as watch:
-            learning = begin_learning(self._config, model, task_of(data, types), runtime)
+            learning = begin_learning(self._config, model, task_of(data, types), runtime, time=time)
             _say_if_learned_before(learning)
-            model = learning.finish(finished(watch(learning.epochs())))
-        return model.stamped(time)
+            return learning.finish(finished(watch(learning.epochs())))
 
     # ------------------------------------------------------------------ prediction
 
@@ -273,7 +272,7 @@ class Learner:
     @property
     def history_(self) -> list[dict[str, Any]]:
         """What was learned and changed, and when: one entry an event."""
-        return [dict(event) for event in self.model_.history]
+        return [event.model_dump() for event in self.model_.history]
 
     def memory_report(self) -> dict[str, Any]:
         """Everything that a saved model holds, in bytes and in words.

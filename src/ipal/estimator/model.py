@@ -24,10 +24,9 @@ from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
 from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, finished, fit_task, initial_state, numbered
 from ipal.errors import DataError, shortened
-from ipal.estimator import history
 from ipal.estimator.convert.hetero import check_types
+from ipal.estimator.history import Event, learned
 from ipal.estimator.kept import kept_items
-from ipal.estimator.lessons import Lesson
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened, usual_by_means
 from ipal.estimator.settings import LearnerConfig
 from ipal.methods.base import Compute, LeavesOneOut, Method, OnePass, Outputs, Remembered, Trained, UsualMargins
@@ -74,9 +73,7 @@ class Model:
     schema: Schema
     state: State
     calibration: Calibration
-    history: tuple[dict[str, Any], ...] = ()
-    lessons: tuple[Lesson, ...] = ()
-    """The graphs that taught it, in their order."""
+    history: tuple[Event, ...] = ()
     reference: dict[str, Any] | None = None
     """What a graph looked like when the model was asked to remember it (see deploy/watch.py)."""
 
@@ -116,6 +113,11 @@ class Model:
     def stores_exemplars(self) -> bool:
         """Whether raw nodes are kept."""
         return self.method.keeps != "statistics"
+
+    @cached_property
+    def lessons(self) -> tuple[Event, ...]:
+        """The graphs that taught it, in their order."""
+        return tuple(event for event in self.history if event.fingerprint)
 
     @cached_property
     def compute(self) -> GraphCompute:
@@ -317,16 +319,6 @@ class Model:
         parts = [] if self.state.network is None else list(self.state.network.modules())
         return dict(plugins.record(type(self.method), *map(type, parts)))
 
-    def changed(self, event: dict[str, Any] | None = None, **parts: Any) -> "Model":
-        """With other parts, and an event in its history; what it remembers of a graph goes."""
-        past = self.history if event is None else tuple(history.extended(self.history, event))
-        return replace(self, history=past, reference=None, **parts)
-
-    def stamped(self, time: str) -> "Model":
-        """With the time of the task just learned."""
-        lessons = (*self.lessons[:-1], replace(self.lessons[-1], time=time))
-        return replace(self, history=tuple(history.stamped(self.history, time)), lessons=lessons)
-
     def with_memory(self, memory: Any, classes: Sequence[Label] | None = None) -> State:
         """Its state with another memory, and other classes where these are given."""
         return replace(self.state, memory=memory, classes=self.labels if classes is None else tuple(classes))
@@ -365,6 +357,8 @@ class Learning:
     task: Task
     executor: Executor
     first_epoch: int = 0
+    time: str | None = None
+    """When it is learned, as the history says."""
 
     def epochs(self) -> Generator[Epoch, None, State]:
         """The epochs of the task that are left."""
@@ -374,8 +368,8 @@ class Learning:
 
     def finish(self, state: State) -> Model:
         """The model after the task."""
-        lessons = (*self.model.lessons, Lesson.of(self.task, directed=self.model.schema.directed))
-        model = self.model.changed(history.learned(self.task), state=state, lessons=lessons)
+        event = learned(self.task).model_copy(update={"directed": self.model.schema.directed, "time": self.time})
+        model = replace(self.model, state=state, history=(*self.model.history, event), reference=None)
         if not model.leaves_one_out:
             return model
         return replace(model, calibration=calibrated(model, self.task, len(self.model.lessons)))
@@ -390,6 +384,7 @@ def begin_learning(
     first_epoch: int = 0,
     *,
     directed: bool | None = None,
+    time: str | None = None,
 ) -> Learning:
     """Begin a task, or go on with one from an epoch on. The model stays as it is.
 
@@ -407,12 +402,12 @@ def begin_learning(
     if first_epoch:
         if not set(np.unique(task.labels).tolist()) <= set(model.labels):
             raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
-        return Learning(model, task, executor or Automatic(), first_epoch)
+        return Learning(model, task, executor or Automatic(), first_epoch, time)
     begun = replace(model, state=begin_task(model.method, model.state, task, model.setup))
     model.method.check_classes(len(begun.labels))
     if not begun.leaves_one_out:
         begun = replace(begun, calibration=calibrated(begun, task, len(model.lessons)))
-    return Learning(begun, task, executor or Automatic())
+    return Learning(begun, task, executor or Automatic(), time=time)
 
 
 def _check_task(model: Model, task: Task) -> None:

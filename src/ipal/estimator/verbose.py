@@ -25,8 +25,7 @@ def shown(config: LearnerConfig, model: Model | None) -> Iterator[Callable[[Epoc
 
     from ipal.system.status import Status
 
-    number = 1 + sum(event["events"] for event in (model.history if model else ()) if event["what"] == "learned")
-    said = task = f"task {number}"
+    said = task = f"task {1 + (len(model.lessons) if model else 0)}"
     with Status(Console(stderr=True), f"{task}, {'preparing' if config.epochs else 'learning'}") as status:
 
         def watched(epochs: Epochs) -> Epochs:

@@ -1,21 +1,25 @@
 """What methods compute on whole tasks and graphs, on the device of a run."""
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.operators import operators
-from ipal.backend.propagated import RowSource
+from ipal.backend.operators import of_rows, operators
+from ipal.backend.propagated import Columns, Propagated, RowSource
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
 from ipal.data.graph import Features, Graph
 from ipal.data.task import Task
+from ipal.errors import ConfigError
 from ipal.nn import propagated_features
 from ipal.nn.embed import embeddings
+from ipal.nn.encoders import Encoder
 from ipal.nn.network import Network
 from ipal.nn.per_node_gradients import network_importance, whole_propagation
 from ipal.nn.slope_patterns import Size
@@ -98,3 +102,53 @@ class GraphCompute:
     def propagation(self, graph: Graph) -> SparseMatrix:
         """The propagation matrix of a graph."""
         return whole_propagation(graph, self.runtime)
+
+
+class TensorCompute(ABC):
+    """What predictions alone are computed with, as functions of tensors: to be traced, or differentiated."""
+
+    @abstractmethod
+    def _encoded(self, encoder: Encoder) -> Tensor:
+        """Embeddings."""
+
+    @abstractmethod
+    def _walked(self, steps: int, restart: float, weights: Tensor | None = None) -> Tensor:
+        """Unit rows of features, times weights if given, after so many steps over the graph."""
+
+    def embeddings(self, network: Network, graph: Any) -> Tensor:
+        for need in network.encoder.needs:
+            if isinstance(need, Propagated):
+                return network.encoder(of_rows(self._columns(need.columns)))  # type: ignore[no-any-return]
+        return self._encoded(network.encoder)
+
+    def lengths(self, graph: Any, steps: int, restart: float) -> Tensor:
+        return row_lengths(self._walked(steps, restart))[:, 0].float()
+
+    def products(self, graph: Any, weights: Tensor, steps: int, restart: float) -> Tensor:
+        return self._walked(steps, restart, weights.T)
+
+    def rows(self, graph: Any, source: RowSource) -> Tensor:
+        return self._columns(source.columns)
+
+    def by_rows(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        return function(rows)
+
+    def _columns(self, columns: Sequence[Columns]) -> Tensor:
+        """As `backend.propagated.propagated`."""
+        found = []
+        for part in columns:
+            projection = torch.from_numpy(part.projection) if part.is_projected else None
+            walked = self._walked(part.steps, part.restart, projection)
+            found.append((walked / row_lengths(walked[:, : part.linear])).float())
+        return torch.cat(found, dim=1)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ConfigError(
+            f"The method cannot be exported or explained: its predictions use `{name}`, which gives no tensors."
+        )
+
+
+def row_lengths(rows: Tensor) -> Tensor:
+    """(rows, 1)"""
+    found: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return found.clamp_min(1e-12)

@@ -230,6 +230,13 @@ def code_stamp() -> str:
     return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:16]
 
 
+def _name(config: RunConfig) -> str:
+    """What the names of folders of such a run begin with."""
+    dataset = "+".join(map(stem, split_names(config.dataset)))
+    dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
+    return f"{dataset}-{config.method}-seed{config.seed}"
+
+
 class RunStore:
     """All runs under one folder."""
 
@@ -238,20 +245,16 @@ class RunStore:
 
     def folder_for(self, config: RunConfig) -> RunFolder:
         """Where a run of this configuration lies, whether or not it does yet."""
-        names = split_names(config.dataset)
-        dataset = "+".join(map(stem, names))
-        dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
-        return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
+        return RunFolder(self.root / f"{_name(config)}-{config.digest}")
 
     def asked_before(self, asked: RunConfig) -> RunFolder | None:
         """A finished run that the same code was asked for in the same words; its graph may have changed since.
 
         Only the methods know the full configuration, whose hash is the folder's name, and they load torch.
         """
-        given, code = asked.given(), code_stamp()
-        for folder in (RunFolder(path.parent) for path in self.root.glob("*/result.json")):
-            if f"-{asked.method}-seed{asked.seed}-" not in folder.path.name:
-                continue
+        name, given, code = f"{_name(asked)}-", asked.given(), code_stamp()
+        finished = (RunFolder(path.parent) for path in self.root.glob("*/result.json"))
+        for folder in (one for one in finished if one.path.name.startswith(name)):
             with suppress(StoreError):
                 facts = folder.environment()
                 if (facts.get("asked"), facts.get("code")) == (given, code) and not folder.config().plugins:

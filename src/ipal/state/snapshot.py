@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from ipal.errors import StoreError
+from ipal.system.documents import parse_json
 from ipal.system.files import open_plain, written_whole
+from ipal.system.free_memory import available
 
 FORMAT = "ipal-state-1"
 MOST_HEADER = 100_000_000
@@ -104,7 +106,7 @@ def content_of(path: Path) -> bytes:
     """All of a file; its header is checked before the rest is read."""
     with _explained(path), open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if 2 * size > _memory():
+        if (room := available()) is not None and 2 * size > room:
             raise MemoryError
         _header(file, size)
         file.seek(0)
@@ -119,8 +121,8 @@ def _explained(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise StoreError(f"{path} does not exist.") from error
     except MemoryError as error:
-        raise StoreError(f"{path} is larger than this machine's memory: it cannot be read here.") from error
-    except (OSError, safetensors.SafetensorError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is larger than the free memory of this machine: it cannot be read here.") from error
+    except (OSError, safetensors.SafetensorError, ValueError) as error:
         raise StoreError(f"{path} is damaged or no saved state: it cannot be read.") from error
 
 
@@ -140,25 +142,10 @@ def _header(file: BinaryIO, size: int) -> dict[str, str]:
 
 def _parsed(text: str | bytes) -> dict[str, Any]:
     """A JSON object in which no name comes twice."""
-    found = json.loads(text, object_pairs_hook=_unique)
+    found = parse_json(text, MOST_HEADER)
     if not isinstance(found, dict):
         raise ValueError("no JSON object")
     return found
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = dict(pairs)
-    if len(names) < len(pairs):
-        raise ValueError("a name comes twice")
-    return names
-
-
-def _memory() -> float:
-    """Bytes of main memory that this machine has; unknown on some, where nothing is too large."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
-        return float("inf")
 
 
 def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:

@@ -31,10 +31,6 @@ __all__ = ["Evidence", "View", "as_taught", "audit", "whole"]
 
 FEW = 10
 """A mean of fewer nodes reveals much about each."""
-EVERYWHERE = 64
-"""Most nodes searched for at every offset of every tensor."""
-MOST_VALUES = 4e9
-"""Most comparisons of that search: a large state is searched for fewer nodes."""
 SMALLEST = 5
 """Most classes whose rows are reconstructed."""
 MOST_ROWS = 2000
@@ -192,9 +188,7 @@ def _remarks(model: Model, kept: Mapping[str, Remembered]) -> list[str]:
 def _against(model: Model, kept: Mapping[str, Remembered], evidence: Evidence) -> dict[str, Any]:
     """Search the state for rows, and reconstruct rows from it."""
     tensors = snapshot(model, moments=True).tensors
-    size = sum(tensor.numel() for tensor in tensors.values())
-    sample = int(min(EVERYWHERE, max(4, MOST_VALUES // max(1, size))))
-    raw = stored_rows(tensors, model.checked(evidence.dataset.graph).x, sample)
+    raw = stored_rows(tensors, model.checked(evidence.dataset.graph).x)
     order = sorted((name for name in kept if kept[name].count), key=lambda name: kept[name].count)
     smallest = order[:SMALLEST]
     # A column in which only one node has a value makes a matrix of products show that node's whole row.
@@ -206,8 +200,7 @@ def _against(model: Model, kept: Mapping[str, Remembered], evidence: Evidence) -
     for view in evidence.views:
         with torch.no_grad():
             represented = model.embed(view.graph)[torch.from_numpy(view.nodes).to(model.device)]
-        share = -(-sample // len(evidence.views))
-        by_view.append(stored_rows(tensors, represented.cpu().numpy(), share, matrices))
+        by_view.append(stored_rows(tensors, represented.cpu().numpy(), matrices))
         rows.take(view, represented)
     classes = {}
     for name in smallest:
@@ -254,7 +247,6 @@ def _counted(found: list[Found]) -> dict[str, Any]:
     return {
         "looked_for": sum(one.looked_for for one in found),
         "too_plain": sum(one.too_plain for one in found),
-        "looked_for_everywhere": sum(one.everywhere for one in found),
         "found": sum(len(one.nodes) for one in found),
         "where": sorted(set().union(*(one.where for one in found))),
     }

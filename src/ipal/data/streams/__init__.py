@@ -1,7 +1,5 @@
 """Streams: from one labelled graph to a sequence of tasks and their test splits. One file each; `STREAMS` knows all."""
 
-from typing import Any
-
 from ipal.data.labels import Labels
 from ipal.data.streams.base import Stream
 from ipal.data.streams.blurry import Blurry
@@ -44,14 +42,10 @@ __all__ = [
 ]
 
 
-def is_stream(thing: Any) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Stream)
-
-
 STREAMS: Registry[type[Stream]] = Registry(
     "stream",
     (TaskStream, TaskIncremental, TimeIncremental, DomainIncremental, GraphSequence, Returning, Online, Blurry),
-    is_stream,
+    lambda thing: isinstance(thing, type) and issubclass(thing, Stream),
     lambda kind: kind.Settings(),
 )
 """All streams by name. A new one is a file and its class in this tuple."""

@@ -137,14 +137,14 @@ class TaskStream(Stream):
 
     def test_splits(self, learned: int) -> list[TestSplit]:
         seen = self.protocol.test_graph == "seen"
-        test_splits = []
-        for index in range(learned + 1):
-            graph, nodes = self._graph_on(learned if seen else index, seen, True)
-            part = np.where(self.task_of[nodes] == index, self.part[nodes], -1)
-            validation, test = np.flatnonzero(part == VALIDATION), np.flatnonzero(part == TEST)
-            y = self.y[nodes]
-            test_splits.append(TestSplit(graph, LabelledNodes(validation, y[validation]), LabelledNodes(test, y[test])))
-        return test_splits
+        graphs = [self._graph_on(learned if seen else index, seen, True) for index in range(learned + 1)]
+        return [self.tested(*graph, self.task_of[graph[1]] == index) for index, graph in enumerate(graphs)]
+
+    def tested(self, graph: Graph, nodes: Nodes, mine: NDArray[np.bool_]) -> TestSplit:
+        """The test of some nodes of a graph, whose nodes are these of the whole one."""
+        validation, test = (np.flatnonzero(mine & (self.part[nodes] == part)) for part in (VALIDATION, TEST))
+        y = self.y[nodes]
+        return TestSplit(graph, LabelledNodes(validation, y[validation]), LabelledNodes(test, y[test]))
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "dropped_classes": self.dropped, "split_hash": self.split_hash}

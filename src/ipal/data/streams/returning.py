@@ -8,8 +8,8 @@ from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Label
 from ipal.data.streams.base import Stream
 from ipal.data.streams.class_incremental import TaskStream
-from ipal.data.streams.splits import TEST, VALIDATION, cut_evenly
-from ipal.data.task import LabelledNodes, TestSplit
+from ipal.data.streams.splits import cut_evenly
+from ipal.data.task import TestSplit
 
 
 class Returning(TaskStream):
@@ -44,13 +44,7 @@ class Returning(TaskStream):
 
     def test_splits(self, learned: int) -> list[TestSplit]:
         graph, nodes = self._all_so_far(learned)
-        y, part = self.y[nodes], self.part[nodes]
-        test_splits = []
-        for classes in self.classes[: learned + 1]:
-            own = np.isin(y, classes)
-            validation, test = (np.flatnonzero(own & (part == which)) for which in (VALIDATION, TEST))
-            test_splits.append(TestSplit(graph, LabelledNodes(validation, y[validation]), LabelledNodes(test, y[test])))
-        return test_splits
+        return [self.tested(graph, nodes, np.isin(self.y[nodes], own)) for own in self.classes[: learned + 1]]
 
     def _all_so_far(self, learned: int) -> tuple[Graph, Nodes]:
         """The graph of all tasks so far; with isolated test graphs without the edges between them."""

@@ -118,7 +118,7 @@ def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
 @torch.no_grad()
 def _traced(model: Model, edge_weights: bool) -> "ModelProto":
     """What torch's exporter makes of the model's prediction, without its notes on where it found each operation."""
-    x = torch.rand(5, model.num_features, device=model.device)
+    x = torch.ones(5, model.num_features, device=model.device)
     inputs = {"x": x, "edge_index": torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]], device=model.device)}
     inputs |= {"edge_weight": torch.ones(4, device=model.device)} if edge_weights else {}
     free = {"x": {0: "nodes"}, "edge_index": {1: "edges"}, "edge_weight": {0: "edges"}}

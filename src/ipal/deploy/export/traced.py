@@ -7,31 +7,29 @@ node has a loop of its own. Repeats stay in the arrays with weight zero, so that
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from ipal.backend.attention import SLOPE
-from ipal.backend.operators import LayerInput, of_rows
+from ipal.backend.operators import LayerInput
 from ipal.backend.partition import ALONE, Layout
-from ipal.backend.propagated import Columns, Propagated, RowSource
 from ipal.data.csr import Norm
-from ipal.errors import ConfigError
 from ipal.estimator.model import Model
 from ipal.estimator.open_world.calibration import sharpened
-from ipal.nn.network import Network
+from ipal.nn.compute import TensorCompute, row_lengths
+from ipal.nn.encoders import Encoder
 from ipal.system.tracing import SILENT, Tracer
 
 COLUMNS_AT_ONCE = 512
 """Columns that are sent along the edges at a time: each takes 4 bytes per edge."""
-LEAST = 1e-12
 TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True, eq=False)
-class TracedGraph:
+class TracedGraph(TensorCompute):
     """Features and edges of a graph, and what methods and encoders compute with them."""
 
     x: Tensor
@@ -75,26 +73,15 @@ class TracedGraph:
 
     # ------------------------------------------------------------------ what methods compute with
 
-    def embeddings(self, network: Network, graph: Any) -> Tensor:
-        for need in network.encoder.needs:
-            if isinstance(need, Propagated):
-                return network.encoder(of_rows(self._columns(need.columns)))  # type: ignore[no-any-return]
-        return network.encoder(self)  # type: ignore[no-any-return]
+    def _encoded(self, encoder: Encoder) -> Tensor:
+        return encoder(self)  # type: ignore[no-any-return]
 
-    def lengths(self, graph: Any, steps: int, restart: float) -> Tensor:
-        return _lengths(self._walked(self._unit, steps, restart))[:, 0]
-
-    def products(self, graph: Any, weights: Tensor, steps: int, restart: float) -> Tensor:
-        return self._walked(self._unit @ weights.T, steps, restart)
-
-    def rows(self, graph: Any, source: RowSource) -> Tensor:
-        return self._columns(source.columns)
-
-    def by_rows(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        return function(rows)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise ConfigError(f"Predictions that use `{name}` of what a method computes with cannot be exported.")
+    def _walked(self, steps: int, restart: float, weights: Tensor | None = None) -> Tensor:
+        start = self._unit if weights is None else self._unit @ weights.to(self.x)
+        found = start
+        for _ in range(steps):
+            found = self.sums(found) * (1 - restart) + start * restart
+        return found
 
     # ------------------------------------------------------------------ sums over neighbours
 
@@ -103,24 +90,7 @@ class TracedGraph:
         """Rows of features scaled to length one; first to a largest value of one, whose square is never too large."""
         largest = self.x.abs().amax(dim=1, keepdim=True).clamp_min(TINY)
         within_one = self.x / largest
-        return within_one / _lengths(within_one)
-
-    def _columns(self, columns: Sequence[Columns]) -> Tensor:
-        """As `backend.propagated.propagated`."""
-        found = []
-        for part in columns:
-            start = self._unit
-            if part.is_projected:
-                start = start @ torch.from_numpy(part.projection).to(start)
-            walked = self._walked(start, part.steps, part.restart)
-            found.append(walked / _lengths(walked[:, : part.linear]))
-        return torch.cat(found, dim=1)
-
-    def _walked(self, start: Tensor, steps: int, restart: float) -> Tensor:
-        found = start
-        for _ in range(steps):
-            found = self.sums(found) * (1 - restart) + start * restart
-        return found
+        return within_one / row_lengths(within_one)
 
     def sums(self, z: Tensor, norm: Norm = "symmetric") -> Tensor:
         """Over neighbours."""
@@ -203,9 +173,3 @@ def _sound(weight: Tensor) -> Tensor:
     """The weights; looking up place 1 of one number refuses what is negative, infinite or NaN."""
     is_sound = (weight >= 0) & (weight < torch.inf)
     return weight + weight.new_zeros(1).index_select(0, torch.where(is_sound, 0, 1))
-
-
-def _lengths(rows: Tensor) -> Tensor:
-    """(rows, 1)"""
-    found: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return found.clamp_min(LEAST)

@@ -13,7 +13,7 @@ not there to be asked again. A class that comes again is judged by the last task
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -22,10 +22,13 @@ from torch import Tensor
 
 from ipal.backend.checks import check_shapes, require
 from ipal.backend.finite import check_scores
+from ipal.backend.runtime import Runtime
+from ipal.data.graph import Graph
+from ipal.data.labels import Label, Labels
 from ipal.data.task import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
 from ipal.estimator.open_world.scores import own_shares, smoothed
-from ipal.estimator.predictor import Predictor
+from ipal.estimator.settings import LearnerConfig
 from ipal.methods.base import UsualMargins
 from ipal.nn.margins import LEAST, log_probabilities, margins
 
@@ -211,6 +214,33 @@ def quantiles(values: Tensor, weights: Tensor) -> Tensor:
     ordered, shares = _distribution(values[:, None], weights)
     levels = (np.arange(LEVELS) + 0.5) / LEVELS
     return torch.from_numpy(np.interp(levels, shares, ordered)).float()[None]
+
+
+class Predictor(Protocol):
+    """What calibration asks a model for."""
+
+    @property
+    def config(self) -> LearnerConfig: ...
+    @property
+    def runtime(self) -> Runtime: ...
+    @property
+    def labels(self) -> tuple[Label, ...]: ...
+    @property
+    def calibration(self) -> Calibration: ...
+    @property
+    def keeps_classes(self) -> bool: ...
+    @property
+    def leaves_one_out(self) -> bool: ...
+
+    def rows(self, labels: Labels) -> Tensor: ...
+    def probabilities(self, scores: Tensor, graph: Graph, nodes: Tensor | None = None) -> Tensor: ...
+    def novelty(self, scores: Tensor, graph: Graph) -> Tensor: ...
+    def scores_and_novelty(self, graph: Graph) -> tuple[Tensor, Tensor]: ...
+    def usual_margins(self) -> UsualMargins: ...
+    def mean_logs(self) -> Tensor | None: ...
+    def nodes_of_classes(self) -> Tensor: ...
+    def left_out(self, task: Task, some: Tensor) -> Tensor: ...
+    def trial(self, task: Task, held_out: NDArray[np.bool_]) -> Self: ...
 
 
 class Asked(NamedTuple):

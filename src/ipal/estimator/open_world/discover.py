@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ipal.data.graph import Graph, Nodes
 from ipal.errors import ConfigError
+from ipal.estimator.model import Model
 from ipal.estimator.open_world.unknown import rejected
-from ipal.estimator.predictor import Predictor
 
 MOST = 20
 """Groups that are tried, where their number is not given."""
@@ -37,7 +37,7 @@ class Candidate:
         return len(self.nodes)
 
 
-def discover(model: Predictor, graph: Graph, share: float, groups: int | None = None) -> list[Candidate]:
+def discover(model: Model, graph: Graph, share: float, groups: int | None = None) -> list[Candidate]:
     """Groups of the rejected nodes of a graph, the largest first; k-means on the main components of embeddings.
 
     Their number is the one with the highest silhouette (Rousseeuw 1987), unless given. No group has fewer than FEWEST

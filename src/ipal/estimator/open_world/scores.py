@@ -30,16 +30,3 @@ def own_shares(graph: Graph) -> Tensor:
 def _with_loops(graph: Graph) -> tuple[sp.csr_array, np.ndarray]:
     matrix = graph.adjacency.astype(np.float64) + sp.eye_array(graph.num_nodes, format="csr")
     return matrix, np.diff(matrix.indptr).astype(np.float64)
-
-
-def auroc(unknown: Tensor, known: Tensor) -> Tensor:
-    r"""Probability that an unknown node scores higher than a known one, column by column; equal scores count half.
-
-    .. math:: \frac{1}{n m} \sum_{i, j} [u_i > k_j] + \tfrac12 [u_i = k_j]
-
-    Source: Hanley & McNeil 1982, "The Meaning and Use of the Area under a ROC Curve", Eq. 1.
-    """
-    ordered = known.T.contiguous().sort(dim=1).values
-    asked = unknown.T.contiguous()
-    below = torch.searchsorted(ordered, asked) + torch.searchsorted(ordered, asked, right=True)
-    return below.double().mean(dim=1) / (2 * len(known))

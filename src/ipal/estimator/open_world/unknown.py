@@ -11,13 +11,13 @@ from torch import Tensor
 from ipal.data.graph import Graph
 from ipal.data.labels import Labels
 from ipal.errors import ConfigError, DataError, Qualified, shortened
+from ipal.estimator.model import Model
 from ipal.estimator.open_world.calibration import FEWEST, Calibration
 from ipal.estimator.open_world.scores import smoothed
-from ipal.estimator.predictor import Predictor
 from ipal.nn.margins import MOST_MARGIN, log_probabilities, margins
 
 
-def required(model: Predictor) -> tuple[Calibration, Tensor]:
+def required(model: Model) -> tuple[Calibration, Tensor]:
     """What is known of nodes that did not teach, and how many known nodes each class has; or why nothing is."""
     found: Calibration = model.usable_calibration
     if not found:
@@ -66,7 +66,7 @@ def _named(labels: list[Any], what: str) -> str:
     return f"Class {', '.join(shortened(str(label), 40) for label in labels[:5])} was {what}." if labels else ""
 
 
-def scored(model: Predictor, graph: Graph) -> NDArray[np.float64]:
+def scored(model: Model, graph: Graph) -> NDArray[np.float64]:
     """The share of known nodes that are less novel than each node."""
     known, nodes = required(model)
     with torch.no_grad():
@@ -75,7 +75,7 @@ def scored(model: Predictor, graph: Graph) -> NDArray[np.float64]:
         return known.shares_below(smoothed(novelty, graph).numpy(), nodes)
 
 
-def rejected(model: Predictor, graph: Graph, share: float) -> NDArray[np.bool_]:
+def rejected(model: Model, graph: Graph, share: float) -> NDArray[np.bool_]:
     """Which nodes are more novel than all but this share of known ones."""
     if not 0 < share < 1:
         raise ConfigError(f"The share of known nodes that may be lost is between 0 and 1, not {share}.")
@@ -89,7 +89,7 @@ def masked(labels: Labels, is_rejected: NDArray[np.bool_]) -> NDArray[Any]:
     return found
 
 
-def sets(model: Predictor, probabilities: NDArray[np.float32], coverage: float) -> NDArray[np.bool_]:
+def sets(model: Model, probabilities: NDArray[np.float32], coverage: float) -> NDArray[np.bool_]:
     r"""Split conformal prediction sets: classes whose margins are not below those that nodes gave their own.
 
     .. math:: \{c : m_i(c) \ge \hat Q_{1 - \text{coverage}} \}
