@@ -64,7 +64,7 @@ TRIES = 20
 EARLY, LATE = "median of the second fifth", "median of the last fifth"
 BESIDE = "/health, ms"
 CROWD = 1000
-"""Idle connections at once: more than the server keeps."""
+"""Idle connections at once."""
 ENOUGH = 200
 """Fewer requests say nothing about memory."""
 WARM = 0.2

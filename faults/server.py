@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "serving.py"
 CLIENTS = 32
 PATIENCE = 5.0
 """Seconds that the server gives a body."""
-NEEDS = ("fastapi", "uvicorn", "prometheus_client", "msgspec")
+NEEDS = ("fastapi", "uvicorn", "prometheus_client")
 
 
 def why_not() -> str | None:

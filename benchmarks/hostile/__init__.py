@@ -6,7 +6,8 @@ framing.py    where a request ends: lengths that conflict, chunks, folded header
 bodies.py     broken JSON and .npz files, bombs, pickles, no graphs
 
 A way is a function that makes one request of a server and returns the status of its answer (None where there is none);
-beside it stands which statuses it may have. 503, the declared overload, is always allowed.
+beside it stands which statuses it may have. 503, the declared overload, is always allowed. What only a proxy in front
+stops is in the list of docs/serving.md, and allowed here.
 """
 
 from hostile import bodies, framing, requests

@@ -112,7 +112,7 @@ def test_hard_examples_lie_outside_and_have_low_margins() -> None:
 def test_verdicts_say_what_was_measured() -> None:
     def measured(method: str, seed: int, value: float) -> Measurement:
         row = {"task": 1, "class": 0, **dict.fromkeys(MEASURES, value)}
-        config = {"method": method, "seed": seed, "dataset": "mine", "split": [1, 1], "train": {}}
+        config = {"method": method, "seed": seed, "dataset": "mine", "split": [1, 1]}
         return Measurement(
             average_performance=50.0, learning_accuracy=60.0, config=config, ridge=0.001, steps=[row], stream=[row],
             hard=None, drawn=None,

@@ -42,18 +42,6 @@ def test_gaussian_kl_is_zero_for_equals_and_never_negative(seed: int, width: int
     assert gaussian_kl(*before, *after).total > 0
 
 
-@settings(deadline=None, max_examples=50)
-@given(st.integers(0, 10_000), st.integers(1, 6))
-def test_gaussian_kl_does_not_see_an_affine_change_of_both(seed: int, width: int) -> None:
-    random = np.random.default_rng(seed)
-    before, after = gaussian(random, width), gaussian(random, width)
-    A, b = np.eye(width) + 0.2 * random.normal(size=(width, width)), random.normal(size=width)
-    A += np.sign(np.linalg.det(A)) * 0.5 * np.eye(width)
-    if np.linalg.cond(A) < 1e4:
-        moved = [(A @ mu + b, A @ S @ A.T) for mu, S in (before, after)]
-        assert gaussian_kl(*moved[0], *moved[1]) == pytest.approx(gaussian_kl(*before, *after), rel=1e-5, abs=1e-7)
-
-
 def test_fitted_gaussian_divides_by_the_number_of_nodes() -> None:
     mu, S = fitted_gaussian(np.array([[0.0, 1.0], [2.0, 1.0]]), ridge=0.5)
     assert mu == pytest.approx([1, 1])

@@ -11,8 +11,7 @@ import ipal
 from ipal.config import Sampling
 from ipal.deploy.export import onnx_model
 from ipal.deploy.predict import predict
-from ipal.deploy.serving.answerer import Answerer
-from ipal.deploy.serving.answers import Settings
+from ipal.deploy.serving.answers import Answerer, Settings
 from ipal.deploy.serving.limits import Limits
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.estimator import files

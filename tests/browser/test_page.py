@@ -14,7 +14,7 @@ from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from tests.browser.conftest import OpenTab
 from tests.browser.support import Tab, bring_into_view, cut_off, opened, overflow, pale, point_at, serious
-from tests.report.page_support import closer_look, page_of, write_whole_run
+from tests.report.support import closer_look, page_of, write_whole_run
 from tests.report.test_page import HOSTILE
 from tests.support import Watcher
 

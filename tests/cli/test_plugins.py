@@ -21,7 +21,7 @@ from ipal.estimator import files
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from tests.cli.support import SMALL, assert_same_model
-from tests.report.page_support import parse
+from tests.report.support import parse
 from tests.snippets import in_this_process
 from tests.support import Command, Watcher, complaint, forget_plugins, install_package
 

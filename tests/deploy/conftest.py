@@ -70,14 +70,12 @@ def start(model: Path) -> Iterator[Start]:
 
     def run(**limits: Any) -> tuple[str, int]:
         app = make_app(model, Limits(**limits))
-        ready = threading.Event()
-        server = http_server(app, ready.set)
-        listener = listen("127.0.0.1", 0)
+        server = http_server(app)
+        listener = listen("127.0.0.1", 0, app.state.server.limits.seconds)
         address: tuple[str, int] = listener.getsockname()
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         running.append((server, thread))
-        assert ready.wait(10)
         return address
 
     yield run

@@ -1,10 +1,14 @@
-"""The Dockerfile: everything that it names is there, and it holds no address of an index."""
+"""The Dockerfile, and the servers behind nginx: everything that they name is there, and no address of an index."""
 
 import re
 import shlex
 from pathlib import Path
 
+import yaml
+
 from ipal.cli.serve import serve
+from ipal.deploy.serving.limits import Limits
+from ipal.runs.memory_plan import parse_bytes
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "Dockerfile").read_text()
@@ -57,3 +61,37 @@ def test_indexes_are_given_by_whoever_builds() -> None:
     assert 'ARG TORCH_INDEX=""' in TEXT
     assert 'ARG PIP_INDEX=""' in TEXT
     assert not re.search(r"IPAL_TOKEN=|TOKEN=\w", TEXT)
+
+
+# ---------------------------------------------------------------------- behind nginx
+
+EXAMPLE = ROOT / "examples" / "deploy"
+SERVICES = yaml.safe_load((EXAMPLE / "compose.yaml").read_text())["services"]
+NGINX = re.sub(r"#.*", "", (EXAMPLE / "nginx.conf").read_text())
+
+
+def test_servers_are_started_with_options_that_there_are_and_a_token() -> None:
+    ipal, nginx = SERVICES["ipal"], SERVICES["nginx"]
+    options = [word.removeprefix("--").replace("-", "_") for word in ipal["command"] if word.startswith("--")]
+    assert set(options) <= set(serve.__annotations__)
+    assert ipal["environment"] == {"IPAL_TOKEN": "${IPAL_TOKEN:?a token is needed}"}
+    assert (EXAMPLE / ipal["build"]["context"] / "Dockerfile").exists()
+    assert set(ipal["build"]["args"]) <= set(re.findall(r"^ARG (\w+)", TEXT, re.MULTILINE))
+    assert f"VOLUME {ipal['volumes'][0].split(':')[1]}" in TEXT
+    assert f"EXPOSE {ipal['expose'][0]}" in TEXT
+    assert nginx["volumes"] == ["./nginx.conf:/etc/nginx/nginx.conf:ro"]
+    assert [nginx["ports"][0].split(":")[1]] == re.findall(r"listen (\d+);", NGINX)
+    assert f"server ipal:{ipal['expose'][0]};" in NGINX
+
+
+def test_nginx_has_the_limits_of_the_servers() -> None:
+    command = SERVICES["ipal"]["command"]
+    said = dict(zip(command[1::2], command[2::2], strict=True))
+    limits = dict(re.findall(r"^\s*(\w+) (\w+);", NGINX, re.MULTILINE))
+    assert limits["client_max_body_size"] == "64m"
+    assert parse_bytes(said["--max-bytes"], "--max-bytes") <= 64 * 2**20
+    assert limits["client_body_timeout"] == f"{said['--timeout']}s"
+    assert int(limits["proxy_read_timeout"].rstrip("s")) > 2 * Limits().seconds
+    assert NGINX.count("{") == NGINX.count("}")
+    lines = [line.strip() for line in NGINX.splitlines() if line.strip()]
+    assert all(line.endswith((";", "{", "}")) for line in lines)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from ipal.deploy.serving.bodies import NPZ
-from ipal.deploy.serving.limits import Limits, MalformedError, TooLargeError
+from ipal.deploy.serving.limits import Limits
 from ipal.deploy.serving.questions import read_question
 from ipal.errors import DataError
+from ipal.system.arrays import MalformedError, TooLargeError
 from tests.deploy.support import archive
 
 LIMITS = Limits(bytes=100_000, nodes=50, edges=200)
@@ -57,9 +58,9 @@ REFUSED_NPZ: dict[str, tuple[bytes, type[DataError], str]] = {
     "edges beyond": (archive(x=X, edge_index=np.array([[0], [2**63]], dtype=np.uint64)), DataError, "points to node"),
     "nodes in a table": (archive(x=X, edge_index=EDGES, nodes=[[1]]), DataError, "list of whole numbers"),
     "nodes in halves": (archive(x=X, edge_index=EDGES, nodes=[0.5]), DataError, "list of whole numbers"),
-    "reject in a list": (archive(x=X, edge_index=EDGES, reject=[0.5]), DataError, "reject must be"),
-    "reject no number": (archive(x=X, edge_index=EDGES, reject=np.nan), DataError, "reject must be"),
-    "directed by number": (archive(x=X, edge_index=EDGES, directed=1), DataError, "true or false"),
+    "reject in a list": (archive(x=X, edge_index=EDGES, reject=[0.5]), DataError, "reject: "),
+    "reject no number": (archive(x=X, edge_index=EDGES, reject=np.nan), DataError, "reject: "),
+    "directed by number": (archive(x=X, edge_index=EDGES, directed=1), DataError, "directed: "),
     "too many nodes": (archive(x=np.ones((51, 2)), edge_index=EDGES), TooLargeError, "51 nodes"),
     "a bomb": (zipped(zipfile.ZIP_DEFLATED, x=b"\0" * 50_000_000), TooLargeError, "when unpacked"),
     "two half bombs": (

@@ -1,10 +1,12 @@
 """Predictions from a loaded model, and what of a graph they depend on."""
 
 import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import scipy.sparse as sp
 
@@ -15,6 +17,7 @@ from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
+from ipal.deploy.export import onnx_model
 from ipal.deploy.predict import neighbourhood, predict, write_csv
 from ipal.errors import ConfigError, DataError
 from ipal.estimator import files
@@ -178,3 +181,13 @@ def test_learning_again_is_not_needed(tiny_stream: TaskStream) -> None:
     predict(model, tiny_stream.graph, [0])
     assert all((before[name] == tensor).all() for name, tensor in files.checkpoint(model).tensors.items())
     learn(model, tiny_stream.task(1))
+
+
+def test_names_of_features_are_in_exported_files_and_errors(tiny: Dataset, model: Model) -> None:
+    graph = replace(ipal.graph_from(tiny), columns=tuple(f"amount {number}" for number in range(16)))
+    named = ipal.NCM().partial_fit(graph).model_
+    for one in (named, model):
+        about = {part.key: part.value for part in onnx.load_from_string(onnx_model(one)).metadata_props}
+        assert json.loads(about["feature_names"]) == list(one.schema.columns)
+    with pytest.raises(DataError, match="trained on 16: amount 0, amount 1"):
+        predict(named, replace(graph, x=graph.x[:, 1:], columns=()))

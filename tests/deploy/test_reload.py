@@ -19,13 +19,11 @@ from ipal.config import ProtocolConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream
 from ipal.deploy.predict import predict
-from ipal.deploy.serving import server
-from ipal.deploy.serving.answerer import Answerer
-from ipal.deploy.serving.answers import Answers, ModelFile, Reply, Settings
+from ipal.deploy.serving import answers, server
+from ipal.deploy.serving.answers import Answerer, OverloadError, Reply, Settings, Worker
 from ipal.deploy.serving.app import make_app
 from ipal.deploy.serving.bodies import NPZ, npz_body
 from ipal.deploy.serving.server import http_server
-from ipal.deploy.serving.workers import Worker, WorkerEndedError
 from ipal.errors import StoreError
 from ipal.estimator import files
 from ipal.estimator.model import Model
@@ -76,7 +74,6 @@ def test_another_model_takes_the_place(local: LocalClient, model: Path, other: M
     assert answer.json()["version"] == answer.headers["x-model-version"] == second
     assert answer.json()["predicted"] == predict(other, tiny.graph).labels
     assert local.get("/memory", headers=BEARER).json()["classes"] == [0, 1, 2, 3, 4, 5]
-    assert "6 classes" in local.get("/docs", headers=BEARER).text
     text = local.get("/metrics", headers=BEARER).text
     assert 'ipal_reloads_total{outcome="done"} 2.0' in text
     assert f'ipal_model_info{{version="{second}"}} 1.0' in text
@@ -115,28 +112,24 @@ def test_who_has_begun_with_a_model_ends_with_it(
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
     answerer = Answerer(model, Settings(LIMITS))
-    first, seen = answerer.version, []
+    first, seen = answerer.served.version, []
 
     def slow(used: Model, *words: Any, **options: Any) -> Any:
         seen.append(used.name)
-        if len(seen) == 1:
+        if seen == ["ipal"]:
             begun.set()
             assert go_on.wait(10)
         return predict(used, *words, **options)
 
-    asked = answerer.ask(npz_body(tiny.graph), NPZ)
-    asked.result(10)
-    monkeypatch.setattr("ipal.deploy.serving.answers.predict", slow)
+    monkeypatch.setattr(answers, "predict", slow)
     asked = answerer.ask(npz_body(tiny.graph), NPZ)
     assert begun.wait(10)
     files.save(other, model)
-    assert answerer.reload().result(30)["method"] == "ncm"
+    answerer.reload()
+    assert answerer.served.facts()["method"] == "ncm"
     later = answerer.ask(npz_body(tiny.graph), NPZ)
     go_on.set()
-    before, after = asked.result(10), later.result(10)
-    assert isinstance(before, Reply)
-    assert isinstance(after, Reply)
-    assert (before.version, after.version) == (first, version_of(model))
+    assert (asked.result(10).version, later.result(10).version) == (first, version_of(model))
     answerer.close()
 
 
@@ -155,33 +148,33 @@ def test_a_watched_file_is_tried_again_until_it_can_be_loaded(
 ) -> None:
     """A load that fails for another reason than the file must not leave the old model for good."""
     made: list[Any] = []
-    load, tries, taken, started = Answers.load, [], threading.Event(), threading.Event()
+    read, tries, taken, started = answers.content_of, [], threading.Event(), threading.Event()
 
-    def failing(self: Answers, file: ModelFile) -> Any:
+    def failing(path: Path) -> bytes:
         tries.append(time.monotonic())
         if 1 < len(tries) < 5:  # the first is at the start
-            raise WorkerEndedError
-        return load(self, file)
+            raise StoreError("Not now.")
+        return read(path)
 
-    monkeypatch.setattr(Answers, "load", failing)
+    monkeypatch.setattr(answers, "content_of", failing)
     monkeypatch.setattr(server, "POLL", 0.05)
-    monkeypatch.setattr(server, "http_server", lambda *words: made.append(http_server(*words)) or made[-1])
+    monkeypatch.setattr(server, "http_server", lambda app: made.append(http_server(app)) or made[-1])
     options: dict[str, Any] = {"started": lambda *_: started.set(), "replaced": lambda _: taken.set()}
     thread = threading.Thread(target=server.serve, args=(model,), kwargs={"port": 0, "watch": True, **options})
     thread.start()
     try:
         assert started.wait(20)
         answerer = made[0].config.app.state.server.answerer
-        first = answerer.version
+        first = answerer.served.version
         files.save(other, model)
         deadline = time.monotonic() + 20
         while len(tries) < 3:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert answerer.version == first
+        assert answerer.served.version == first
         assert not answerer.is_current
         assert taken.wait(20)
-        assert answerer.version == version_of(model)
+        assert answerer.served.version == version_of(model)
         assert answerer.is_current
     finally:
         made[0].should_exit = True
@@ -189,18 +182,12 @@ def test_a_watched_file_is_tried_again_until_it_can_be_loaded(
     assert len(tries) == 5
     pauses = [later - sooner for sooner, later in itertools.pairwise(tries[1:])]
     assert pauses[2] > pauses[0] + 0.05, "each pause is longer than the one before"
-    assert caplog.text.count(f"{first} goes on, and is not what the file holds") == 3
+    assert caplog.text.count(f"{first} goes on, and is not what the file holds: Not now.") == 3
     assert "It is tried again in 0.05 seconds." in caplog.text
     assert "It is tried again in 0.1 seconds." in caplog.text
 
 
 # ---------------------------------------------------------------------- processes
-
-
-def answered(answerer: Answerer, body: bytes) -> Reply:
-    reply = answerer.ask(body, NPZ).result(60)
-    assert isinstance(reply, Reply), reply
-    return reply
 
 
 def test_processes_answer_are_replaced_and_follow_the_model(
@@ -211,71 +198,55 @@ def test_processes_answer_are_replaced_and_follow_the_model(
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr("tempfile.tempdir", None)
+    workers: list[Worker] = []
+    monkeypatch.setattr(answers, "Worker", lambda settings: workers.append(Worker(settings)) or workers[-1])
     answerer = Answerer(model, Settings(LIMITS), workers=2, restarted=lambda: restarts.append(1))
+
+    def versions(number: int) -> set[str]:
+        replies = [answerer.ask(body, NPZ) for _ in range(number)]
+        return {reply.result(120).version for reply in replies}
+
     try:
-        first = answerer.version
-        replies = [answerer.ask(body, NPZ) for _ in range(4)]
-        assert {answered_.result(60).version for answered_ in replies} == {first}  # type: ignore[union-attr]
+        first = version_of(model)
+        assert versions(4) == {first}
         refusal = answerer.ask(b"nonsense", NPZ).result(60)
-        assert "no readable .npz" in str(refusal)
+        assert (refusal.status, b"no readable .npz" in refusal.content) == (400, True)
         # A broken file changes nothing; another model is used by both.
         content = model.read_bytes()
         model.write_bytes(content[:-100])
         with pytest.raises(StoreError, match=f"{first} goes on"):
-            answerer.reload().result(60)
-        assert answered(answerer, body).version == first
+            answerer.reload()
+        assert versions(2) == {first}
         files.save(other, model)
-        # A process that ends while it loads: the old model goes on, and the next try succeeds.
-        with monkeypatch.context() as patch:
-            last: Any = answerer._team[1]
-            patch.setattr(last, "load", lambda file: (last.process.kill(), Worker.load(last, file)))
-            with pytest.raises(StoreError, match=f"{first} goes on, .* ended while it loaded"):
-                answerer.reload().result(60)
-        assert not answerer.is_current
-        restarted(answerer, restarts, 1)
-        assert {answered(answerer, body).version for _ in range(4)} == {first}
-        assert answerer.reload().result(60)["method"] == "ncm"
-        assert answerer.is_current
+        answerer.reload()
         second = version_of(model)
-        assert {answered(answerer, body).version for _ in range(6)} == {second}
+        assert versions(4) == {second}
         # One that is killed is started again, with the model in use: not with what the file holds by then.
         model.write_bytes(b"nonsense")
-        os.kill(answerer._team[0].process.pid, signal.SIGKILL)  # type: ignore[union-attr]
-        restarted(answerer, restarts, 2)
-        replies = [answerer.ask(body, NPZ) for _ in range(4)]
-        assert {answered_.result(60).version for answered_ in replies} == {second}  # type: ignore[union-attr]
-        processes = [one.process for one in answerer._team]  # type: ignore[union-attr]
+        workers[0].process.kill()
+        workers[0].process.join()
+        assert versions(4) == {second}
+        assert restarts == [1]
+        # One that ends while it answers: this request is told to come back, the next one is answered.
+        real = Worker.answer
+
+        def killed(self: Worker, *words: Any) -> Reply:
+            self.process.kill()
+            return real(self, *words)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Worker, "answer", killed)
+            with pytest.raises(OverloadError, match="try again"):
+                answerer.ask(body, NPZ).result(60)
+        assert versions(1) == {second}
         assert list(temporary.iterdir()) == [], "a copy of a model"
     finally:
         answerer.close()
-    assert not any(process.is_alive() for process in processes)
-
-
-def restarted(answerer: Answerer, restarts: list[int], number: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(restarts) < number or not all(one.is_alive for one in answerer._team):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert len(workers) == 4
+    assert not any(one.process.is_alive() for one in workers)
 
 
 # ---------------------------------------------------------------------- the command
-
-
-def test_a_killed_server_leaves_no_copy_of_a_model(model: Path, tmp_path: Path) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    command = [sys.executable, "-m", "ipal", "serve", str(model), "--port", "0"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as one:
-        assert one.stdout is not None
-        assert one.stderr is not None
-        assert one.stdout.readline()
-        model.write_bytes(b"nonsense")
-        one.send_signal(signal.SIGHUP)
-        while "goes on" not in (line := one.stderr.readline()):
-            assert line
-        one.kill()
-    assert list(temporary.iterdir()) == []
 
 
 def test_the_command_follows_a_signal_and_a_watched_file(model: Path, other: Model, known: Model) -> None:

@@ -121,28 +121,6 @@ def test_a_first_task_interrupted_at_any_line_leaves_the_learner_unfitted(
     assert equal(taught(learner, tiny_stream, 1), taught(small(method), tiny_stream, 1))
 
 
-@pytest.mark.parametrize("method", [IPAL, EFC], ids=lambda method: method.name)
-@pytest.mark.parametrize("hook", ["prepare", "loss", "adjust_gradients", "end_task"])
-def test_a_hook_that_fails_leaves_the_model_as_it_was(
-    method: type[Method], hook: str, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, graph = learned(method, tiny_stream, 1, epochs=2), tiny_stream.task(0).graph
-    before, scores = learned(method, tiny_stream, 1, epochs=2), model.scores(graph)
-
-    def failing(self: Any, *arguments: Any) -> Any:
-        original(self, *arguments)
-        raise DataError("in the middle")
-
-    original = getattr(method, hook)
-    with monkeypatch.context() as patched:
-        patched.setattr(method, hook, failing)
-        with pytest.raises(DataError, match="in the middle"):
-            learn(model, tiny_stream.task(1))
-    assert equal(model, before)
-    assert torch.equal(model.scores(graph), scores)
-    assert equal(learn(model, tiny_stream.task(2)), learn(before, tiny_stream.task(2)))
-
-
 @pytest.mark.parametrize("method", [IPAL, EFC, PR], ids=lambda method: method.name)
 def test_a_task_half_learned_and_left_behind_was_never_begun(method: type[Method], tiny_stream: TaskStream) -> None:
     model, before = (learned(method, tiny_stream, 1, epochs=2) for _ in range(2))

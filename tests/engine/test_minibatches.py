@@ -292,10 +292,8 @@ def test_there_is_a_fanout_for_every_layer() -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("protocol.batch.nodes=0", "protocol.batch.nodes"),
         ("protocol.batch.fanouts=[10,0]", "protocol.batch.fanouts"),
         ("protocol.batch.fanouts=[10]", "give one for each"),
-        ("protocol.batch.node=10", "protocol.batch.nodes"),
         ("protocol.batch=half", "protocol.batch"),
     ],
 )

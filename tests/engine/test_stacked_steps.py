@@ -10,14 +10,12 @@ import torch
 from ipal.config import EncoderConfig, ProtocolConfig
 from ipal.data.datasets import load
 from ipal.data.streams import TaskStream
-from ipal.engine.executors.stacked import Mapped, Stack, are_alike
+from ipal.engine.executors.stacked import Stack, are_alike
 from ipal.errors import NonFiniteError
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
-from ipal.evaluation.evaluate import evaluate, evaluate_all
 from ipal.methods.bare import Bare
 from ipal.methods.ipal import IPAL
-from ipal.methods.lwf import LwF
 from ipal.runs.stacked_tests import predict_together
 from ipal.state.value import are_same, network_tensors, outline
 from tests.learning import CPU, config, learn
@@ -41,28 +39,11 @@ def ipals(**settings: Any) -> list[LearnerConfig]:
     return [config(IPAL, gamma=gamma, **common) for gamma in (0.1, 0.4, 30.0)]
 
 
-def lwfs() -> list[LearnerConfig]:
-    return [config(LwF, strength=strength, encoder=ENCODER, epochs=3) for strength in (0.1, 1.0)]
-
-
 def alike(models: Sequence[Model]) -> bool:
     return are_alike([model.method for model in models], [model.state for model in models])  # type: ignore[misc]
 
 
 # ---------------------------------------------------------------------- tests
-
-
-@pytest.mark.parametrize("made", [ipals, lwfs])
-def test_models_tested_together_score_as_each_alone(made: Any, stream: TaskStream) -> None:
-    models = learned(stream, made())
-    assert alike(models)
-    found = evaluate_all(models, stream.test_splits(1), "micro", predict_together(models))
-    for model, together in zip(models, found, strict=True):
-        alone = evaluate(model, stream.test_splits(1), "micro")
-        assert together.row == alone.row
-        assert together.clouds.keys() == alone.clouds.keys()
-        for name, cloud in alone.clouds.items():
-            torch.testing.assert_close(tuple(together.clouds[name]), tuple(cloud), rtol=1e-4, atol=1e-5)
 
 
 def test_those_that_are_not_alike_predict_one_by_one(stream: TaskStream) -> None:
@@ -76,27 +57,7 @@ def test_those_that_are_not_alike_predict_one_by_one(stream: TaskStream) -> None
         assert torch.equal(found.scores, alone.scores)
 
 
-def test_those_with_attention_predict_one_by_one(stream: TaskStream) -> None:
-    gat = EncoderConfig(kind="gat", hidden=8, width=8)
-    models = learned(stream, ipals(encoder=gat), tasks=1)
-    graph, nodes = stream.test_splits(0)[0].graph, torch.arange(5)
-    for model, found in zip(models, predict_together(models)(graph, nodes), strict=True):
-        assert torch.equal(found.scores, model.predict_graph(graph, nodes).scores)
-
-
 # ---------------------------------------------------------------------- values of several runs as one
-
-
-def test_what_is_mapped_has_the_tensors_and_numbers_of_each(stream: TaskStream) -> None:
-    models = learned(stream, ipals())
-    values = [(torch.full((2,), float(place)), model.state.memory) for place, model in enumerate(models)]
-    mapped = Mapped([model.method for model in models], [model.network for model in models], values)  # type: ignore[misc]
-    found = mapped(lambda method, network, own: (method.gamma + own[0], own[1].mean, own[1].count))
-    for model, (numbers, mean, count) in zip(models, zip(*found, strict=True), strict=True):
-        place = models.index(model)
-        assert numbers.tolist() == pytest.approx([model.method.gamma + place] * 2)  # type: ignore[attr-defined]
-        assert torch.equal(mean, model.state.memory.mean)
-        assert torch.equal(count, model.state.memory.count)
 
 
 def test_tensors_are_the_same_if_all_are_equal() -> None:
@@ -198,24 +159,6 @@ def test_each_has_its_own_network_before_the_task(stream: TaskStream) -> None:
 
 
 # ---------------------------------------------------------------------- those who wait
-
-
-def test_those_who_wait_for_the_same_have_it_done_at_once() -> None:
-    stack, asked = Stack(), list[list[int]]()
-    one, other, third = (stack.waiting(what, own) for own, what in ((1, "a"), (2, "a"), (3, "b")))
-
-    def work(some: Any) -> list[int]:
-        asked.append(list(some))
-        return [10 * one for one in some]
-
-    with one as first, third as last:
-        with other as second:
-            assert second.together(work) == 20
-        assert first.together(work) == 10
-        assert last.together(work) == 30
-        assert asked == [[1, 2], [3]]
-    with stack.waiting("a", 4) as late:
-        assert late.together(work) == 40
 
 
 def test_one_whose_numbers_are_lost_fails_alone() -> None:

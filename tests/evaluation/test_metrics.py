@@ -4,9 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from ipal.evaluation import metrics
 from ipal.evaluation.metrics import Scores
@@ -146,31 +143,6 @@ def test_stored_scores_are_those_after_each_task() -> None:
         [1.0, 2.0],
         [1.0, 2.0, 3.0],
     ]
-
-
-def lower(rows: list[list[float]]) -> NDArray[np.float64]:
-    n = len(rows)
-    return np.array([row + [NAN] * (n - len(row)) for row in rows])
-
-
-percent = st.floats(0, 100)
-triangles = st.integers(1, 6).flatmap(
-    lambda n: st.tuples(*(st.lists(percent, min_size=t, max_size=t) for t in range(1, n + 1)))
-)
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(percent, min_size=1, max_size=6))
-def test_average_forgetting_is_zero_where_every_column_is_constant(accuracies: list[float]) -> None:
-    constant = lower([accuracies[:t] for t in range(1, len(accuracies) + 1)])
-    assert metrics.average_forgetting(Scores(constant)) == 0
-
-
-@settings(deadline=None, max_examples=50)
-@given(triangles)
-def test_average_performance_lies_between_the_worst_and_the_best_of_the_last_row(rows: tuple[list[float], ...]) -> None:
-    performance = metrics.average_performance(Scores(lower(list(rows))))
-    assert min(rows[-1]) - 1e-9 <= performance <= max(rows[-1]) + 1e-9
 
 
 # Class 0 has four nodes (three right), class 1 one node (wrong). Class 2 is only ever a wrong answer.

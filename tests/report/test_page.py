@@ -13,7 +13,7 @@ import pytest
 
 from ipal.report.page import single
 from ipal.report.page.confusion import counted, grouped, mixing, shares
-from tests.report.page_support import CONFUSION, Parsed, closer_look, page_of, parse, write_whole_run
+from tests.report.support import CONFUSION, Parsed, closer_look, page_of, parse, write_whole_run
 
 HOSTILE = (
     "</script><script>alert(1)</script>",

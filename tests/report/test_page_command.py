@@ -15,7 +15,7 @@ from ipal.runs import runner
 from ipal.runs.resolved import check_settings
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system import optional
-from tests.report.page_support import closer_look, parse, write_whole_run
+from tests.report.support import closer_look, parse, write_whole_run
 from tests.support import Command, complaint
 
 TINY = "synthetic:nodes=60,classes=4,features=8,signal=3,seed=1"

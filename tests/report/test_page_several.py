@@ -5,7 +5,7 @@ from pathlib import Path
 from ipal.report.collect import read_whole_run
 from ipal.report.page import choose, make_page
 from ipal.runs.run_folder import RunFolder
-from tests.report.page_support import page_of, parse, write_whole_run
+from tests.report.support import page_of, parse, write_whole_run
 
 
 def test_runs_that_differ_in_the_seed_make_one_row(tmp_path: Path):

@@ -127,9 +127,8 @@ def test_what_methods_without_training_take_by_hand() -> None:
         assert all(type(size) is int for size in method().working_memory(wide)), "whole bytes"
 
 
-@pytest.mark.parametrize("kind", ["sage", "gin", "skip"])
-def test_raw_features_beside_those_of_neighbours_are_counted(large: datasets.Dataset, kind: str) -> None:
-    both, plain = (resolved(large, encoder={"kind": name}) for name in (kind, "gcn"))
+def test_raw_features_beside_those_of_neighbours_are_counted(large: datasets.Dataset) -> None:
+    both, plain = (resolved(large, encoder={"kind": name}) for name in ("sage", "gcn"))
     task, _ = memory_plan.task_extents(large.graph, plain.stream)
     assert memory_plan.ways(both)[0].bytes - memory_plan.ways(plain)[0].bytes >= task.dense > 0
 
@@ -165,16 +164,6 @@ def test_out_of_memory_is_answered_with_what_would_fit(large: datasets.Dataset) 
     assert "--set protocol.batch.nodes=500" in str(memory_plan.explained(config))
     config = resolved(large, method="analytic")
     assert "--set analytic.width=" in str(memory_plan.explained(config))
-
-
-def test_out_of_memory_is_one_sentence_of_a_command(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-
-    monkeypatch.setattr(IPAL, "loss", fails)
-    outcome = command("run", "--dataset", "digits")
-    assert outcome.code == 2
-    assert outcome.err.count("Error: Out of memory on cpu") == 1
 
 
 def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, command: Any) -> None:

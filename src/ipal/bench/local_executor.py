@@ -6,13 +6,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
+from typing import Any
 
 from ipal.bench.jobs import Ended, Engine, Job, JobGroup, Outcomes, ProcessDiedError, perform_all, runner_of_process
-from ipal.errors import ConfigError
+from ipal.errors import ConfigError, IpalError
 from ipal.system.cores import cores
 
 
@@ -35,71 +35,78 @@ def run_all(
     groups: Sequence[JobGroup], size: int | None, started: Callable[[Job], None]
 ) -> Generator[Ended, None, None]:
     """Perform all groups in processes of this machine; see `Engine`."""
-    pool = _Processes()
+    size = size or room(job for group in groups for job in group.jobs)
+    pool = _Processes(size)
     try:
-        yield from perform_all(pool, groups, size or room(job for group in groups for job in group.jobs), started)
+        yield from perform_all(pool, groups, size, started)
     finally:
         pool.end()
 
 
 class _Processes:
-    """Pools of one process each: where one dies, its pool breaks, and no other."""
+    """Processes that each perform one group after the other; a thread waits for each."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self._threads = ThreadPoolExecutor(size)
         self._idle: list[ChildProcess] = []
         self._busy: dict[Future[Outcomes], ChildProcess] = {}
 
     def submit(self, group: JobGroup) -> "Future[Outcomes]":
-        worker = self._idle.pop() if self._idle else ChildProcess()
-        try:
-            future = worker.submit(_perform, group)
-        except BrokenProcessPool:  # it has died while it had nothing to do
-            worker = ChildProcess()
-            future = worker.submit(_perform, group)
-        self._busy[future] = worker
+        child = self._idle.pop() if self._idle else ChildProcess()
+        future = self._threads.submit(child.do, _perform, group)
+        self._busy[future] = child
         return future
 
     def outcomes(self, done: "Future[Outcomes]") -> Outcomes:
-        worker = self._busy.pop(done)
+        child = self._busy.pop(done)
         try:
             found = done.result()
-        except BrokenProcessPool:
-            raise ProcessDiedError(worker.end()) from None
-        self._idle.append(worker)
+        except ProcessDiedError:
+            raise ProcessDiedError(child.end()) from None
+        self._idle.append(child)
         return found
 
     def end(self) -> None:
-        for worker in (*self._idle, *self._busy.values()):
-            worker.end()
+        for child in (*self._idle, *self._busy.values()):
+            child.end()
+        self._threads.shutdown()
 
 
 class ChildProcess:
-    """A process that does one thing after the other, and ends with this one. Only this one handles Ctrl-C."""
+    """A process that does one thing after the other, and ends with this one. Only this one handles Ctrl-C.
+
+    In place of a pool of one process, whose queues need a third process that may be killed as well.
+    """
 
     def __init__(self) -> None:
         # spawn: a forked process with threads can hang.
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, context, initializer=_follow_parent)
-        self._children: list[multiprocessing.process.BaseProcess] = []
-
-    def submit(self, work: Callable[..., Outcomes], *args: object) -> "Future[Outcomes]":
-        before = multiprocessing.active_children()
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
         with _without_interrupts():
-            future = self._pool.submit(work, *args)
-        self._children += [child for child in multiprocessing.active_children() if child not in before]
-        return future
+            self._process.start()
+        theirs.close()
+
+    def do(self, work: Callable[..., Outcomes], *args: object) -> Outcomes:
+        """What `work` gives there."""
+        try:
+            self._pipe.send((work, args))
+            found: Outcomes | Exception = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise ProcessDiedError from error
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def interrupt(self) -> None:
         """Let what it does end in order, where it handles SIGTERM."""
-        for child in self._children:
-            child.terminate()
+        self._process.terminate()
 
     def end(self) -> str:
         """End it at once, if it is alive; says why it has died, otherwise."""
-        for child in self._children:
-            child.kill()
-        self._pool.shutdown()
-        return ", ".join(_cause(child.exitcode) for child in self._children)
+        self._process.kill()
+        self._process.join()
+        return _cause(self._process.exitcode)
 
 
 @contextmanager
@@ -132,13 +139,20 @@ def _perform(group: JobGroup) -> Outcomes:
     return runner_of_process()(group)
 
 
-def _follow_parent() -> None:
-    """End when the process that has started this one ends."""
+def _serve(pipe: "multiprocessing.connection.Connection[Any, Any]") -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError):
+        while True:
+            work, args = pipe.recv()
+            try:
+                found = work(*args)
+            except (Exception, SystemExit) as error:
+                found = error if isinstance(error, IpalError) else RuntimeError(f"{type(error).__name__}: {error}")
+            pipe.send(found)
+
+
+def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_after(sentinel: int) -> None:
-    multiprocessing.connection.wait([sentinel])
+    multiprocessing.connection.wait([parent.sentinel])
     os._exit(1)

@@ -17,8 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -99,34 +98,35 @@ class _Driver:
 
     def __init__(self, address: str, groups: Sequence[JobGroup], size: int | None, origin: "_Origin") -> None:
         self._address, self._work = address, (groups, size, origin)
-        self._worker = ChildProcess()
-        self._under_way = self._worker.submit(_connect, address, groups, size)
+        self._child, self._thread = ChildProcess(), ThreadPoolExecutor(1)
+        self._under_way = self._thread.submit(self._child.do, _connect, address, groups, size)
 
     def submit(self, group: JobGroup) -> "Future[Outcomes]":
         patience = START_SECONDS if self._address == "local" else CONNECT_SECONDS
         try:
             self._under_way.result(patience)
         except TimeoutError:
-            self._worker.end()  # it does not react
+            self._child.end()  # it does not react
             raise _unreachable(self._address, f"no answer within {patience:.0f} seconds") from None
-        except BrokenProcessPool:
+        except ProcessDiedError:
             raise _unreachable(self._address, "Ray ended the connection") from None
-        self._under_way = self._worker.submit(_drive, *self._work)
+        self._under_way = self._thread.submit(self._child.do, _drive, *self._work)
         return self._under_way
 
     def outcomes(self, done: "Future[Outcomes]") -> Outcomes:
         try:
             return done.result()
-        except BrokenProcessPool:
+        except ProcessDiedError:
             raise ClusterError(
                 "The connection to Ray broke down: see to the cluster, then repeat the command; nothing saved is lost."
             ) from None
 
     def end(self) -> None:
         if not self._under_way.done():
-            self._worker.interrupt()
+            self._child.interrupt()
             wait([self._under_way], LEAVE_SECONDS)
-        self._worker.end()
+        self._child.end()
+        self._thread.shutdown()
 
 
 def _absolute(group: JobGroup) -> JobGroup:

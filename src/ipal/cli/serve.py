@@ -35,8 +35,8 @@ def serve(
     queue: Annotated[int, typer.Option(min=0, max=10**6, help="Most requests in the queue.")] = 16,
     max_connections: Annotated[
         int,
-        typer.Option(min=1, max=10**6, help="Most open connections; beyond it, the one idle longest is closed."),
-    ] = 512,
+        typer.Option(min=1, max=10**6, help="Most open connections; while there are more, all requests get 503."),
+    ] = 2048,
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="CPU threads; workers share them. Default: all cores.")
     ] = None,
@@ -57,9 +57,8 @@ def serve(
 
     from ipal.system.optional import need_extra
 
-    need_extra("serve", "fastapi", "uvicorn", "prometheus_client", "msgspec")
+    need_extra("serve", "fastapi", "uvicorn", "prometheus_client")
     from ipal.deploy.serving.limits import Limits
-    from ipal.deploy.serving.server import check_access
     from ipal.deploy.serving.server import serve as serve_until_stopped
     from ipal.runs.memory_plan import parse_bytes
 
@@ -71,7 +70,6 @@ def serve(
         waiting=queue,
         connections=max_connections,
     )
-    check_access(host, token)
 
     def started(address: str, facts: dict[str, Any]) -> None:
         render.say(f"Listening on {address}")

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pydantic import ConfigDict, Field, model_validator
 
+from ipal.config import Tree, run_config
 from ipal.errors import StoreError
 from ipal.report import cells, paper, tables
 from ipal.report.cells import CellTable
@@ -36,14 +37,6 @@ COMPARED = ("kl", "squared_shift", "trace", "relative_shift", "kl_ridge_0.01", "
 CLASS_MARKERS = "osDPXp*hd8"  # no triangles: those are hard examples
 
 
-class Configuration(Record):
-    method: str
-    seed: int
-    dataset: str
-    split: list[int]
-    train: dict[str, Any]
-
-
 Name = int | str
 
 
@@ -66,7 +59,7 @@ class Measurement(Record):
     average_performance: float
     learning_accuracy: float
     """A method that learns less has less to drift for."""
-    config: Configuration
+    config: Tree
     ridge: float
     steps: list[dict[str, Any]] = Field(min_length=1)
     """Every old class after every later task."""
@@ -83,19 +76,20 @@ class Measurement(Record):
                 raise ValueError("a class without its measures")
         if any(type(row.get("task")) is not int or type(row.get("class")) not in (int, str) for row in self.steps):
             raise ValueError("a step without its task and class")
+        run_config(self.config)
         return self
 
     @property
     def method(self) -> str:
-        return self.config.method
+        return str(self.config["method"])
 
     @property
     def seed(self) -> int:
-        return self.config.seed
+        return int(self.config["seed"])
 
     @property
     def dataset(self) -> str:
-        return paper.dataset_title(self.config.dataset)
+        return paper.dataset_title(self.config["dataset"])
 
     def mean(self, measure: str) -> float:
         return float(np.mean([row[measure] for row in self.steps]))
@@ -173,13 +167,13 @@ def _compare(every: Sequence[Measurement], measure: str) -> dict[str, Any]:
 
 def texts(every: Sequence[Measurement]) -> tuple[str, str]:
     """What was measured, in one sentence; and how."""
-    first, train = every[0], every[0].config.train
+    first, train = every[0], every[0].config["train"]
     caption = (
-        f"{first.dataset}, tasks of {'+'.join(map(str, first.config.split))} classes: drift of old classes, mean over "
-        f"classes and tasks ± standard deviation over {how_many(one.seed for one in every)}."
+        f"{first.dataset}, tasks of {'+'.join(map(str, first.config['split']))} classes: drift of old classes, mean "
+        f"over classes and tasks ± standard deviation over {how_many(one.seed for one in every)}."
     )
     same = f"All methods: {train['epochs']} epochs a task, rate {train['lr_base']}, later tasks {train['lr_next']}."
-    if any(one.config.train != train for one in every):
+    if any(one.config["train"] != train for one in every):
         same = "Training settings DIFFER."
     how = (
         f"Training nodes of every old class, embedded on their own task's graph before and after each later task; "
@@ -272,7 +266,7 @@ def planes(every: Sequence[Measurement]) -> Figure:
         column[0].set_title(f"{paper.title(one.method)}\n{share}", fontsize=9)
     panels[0, 0].set_ylabel("base task just learned")
     panels[1, 0].set_ylabel("after the last task")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6, markerscale=2)
     figure.suptitle(
         f"{every[0].dataset}, seed 0: base-task features on the two main axes (PCA) of each method's\n"
         "own features before; ○ class mean before, arrows lead from there to the mean after",
@@ -289,7 +283,7 @@ def hard_examples(every: Sequence[Measurement]) -> Figure | None:
     figure = blank(5.4, 4.9)
     axes = figure.subplots()
     _scatter(axes, [(name, x, y) for name, is_hard, x, y in one.drawn.hard if not is_hard])
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=6, markerscale=2)
     hard = [(name, x, y) for name, is_hard, x, y in one.drawn.hard if is_hard]
     _scatter(axes, hard, s=60, marker="^", alpha=1, edgecolors="black", linewidths=0.8, zorder=4)
     axes.set_title(
