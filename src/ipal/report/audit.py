@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ipal.report.cells import CellTable, table
-from ipal.report.page.parts import count, number, plural
+from ipal.report.cells import CellTable, count, number, plural, table
 
 
 def flagged_table(audit: Mapping[str, Any]) -> CellTable:

@@ -57,3 +57,21 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], g
     """A table of cells, and of plain texts that become one."""
     cells = [[Cell(one, one) if isinstance(one, str) else one for one in row] for row in rows]
     return CellTable(caption, columns, cells, groups)
+
+
+def signless(text: str) -> str:
+    """`0.00` where rounding left `-0.00`; a true minus sign elsewhere."""
+    return text.removeprefix("-") if not text.strip("-0.") else text.replace("-", "−")
+
+
+def number(value: float | None, digits: int = 2) -> Cell:
+    return Cell("–", None) if value is None else Cell(signless(f"{value:.{digits}f}"), value)
+
+
+def count(value: int) -> Cell:
+    return Cell(f"{value:,}".replace(",", "\u202f"), value)
+
+
+def plural(number_of: int, word: str) -> str:
+    ending = "es" if word.endswith("s") else "s"
+    return f"{number_of} {word}" if number_of == 1 else f"{number_of} {word}{ending}"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ipal.report import paper
-from ipal.report.cells import Cell, CellTable, table
+from ipal.report.cells import Cell, CellTable, count, number, signless, table
 from ipal.report.collect import ReportRow, Run
 from ipal.report.page import plots
-from ipal.report.page.parts import Chart, Fact, Page, PageSection, Spec, count, number, seconds, signless
+from ipal.report.page.parts import Chart, Fact, Page, PageSection, Spec, seconds
 from ipal.report.page.scores import matrix_spec
 from ipal.report.page.setup import flat, in_words
 from ipal.report.statistics import listed, paired_interval, spread

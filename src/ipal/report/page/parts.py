@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipal.report.cells import Cell, CellTable
+from ipal.report.cells import CellTable
 
 Spec = dict[str, Any]
 """A chart as `static/charts.js` draws it: `traces`, `height`, and the axes `x` and `y`."""
@@ -73,27 +73,9 @@ class Page:
     """Prefix of file names of downloads."""
 
 
-def number(value: float | None, digits: int = 2) -> Cell:
-    return Cell("–", None) if value is None else Cell(signless(f"{value:.{digits}f}"), value)
-
-
-def count(value: int) -> Cell:
-    return Cell(f"{value:,}".replace(",", "\u202f"), value)
-
-
 def seconds(value: float) -> str:
     """`0.43 s`, `12.5 s`, `3 min 20 s`, `2 h 5 min`."""
     if value < 60:
         return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def signless(text: str) -> str:
-    """`0.00` where rounding left `-0.00`; a true minus sign elsewhere."""
-    return text.removeprefix("-") if not text.strip("-0.") else text.replace("-", "−")
-
-
-def plural(number_of: int, word: str) -> str:
-    ending = "es" if word.endswith("s") else "s"
-    return f"{number_of} {word}" if number_of == 1 else f"{number_of} {word}{ending}"

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipal.evaluation.metrics import ACCURACIES, metric_named
-from ipal.report.cells import Cell, CellTable, table
+from ipal.report.cells import Cell, CellTable, count, number, table
 from ipal.report.collect import Run
 from ipal.report.page import plots
 from ipal.report.page.confusion import Counts, counted, grouped, mixing, shares
-from ipal.report.page.parts import Chart, PageSection, Spec, count, number
+from ipal.report.page.parts import Chart, PageSection, Spec
 from ipal.report.statistics import scale_from
 from ipal.runs.records import stream_in_words
 

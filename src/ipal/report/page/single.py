@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ipal.report.cells import plural, signless
 from ipal.report.collect import Run
 from ipal.report.page.confusion import Counts
 from ipal.report.page.cost import cost_section, retained_section
-from ipal.report.page.parts import Fact, Page, plural, seconds, signless
+from ipal.report.page.parts import Fact, Page, seconds
 from ipal.report.page.scores import accuracy_section, classes_section, confusion_section, counts_of
 from ipal.report.page.setup import setup_section
 from ipal.report.page.training import along_section, drift_section, losses_section, plane_section
