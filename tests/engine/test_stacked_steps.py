@@ -14,8 +14,10 @@ from ipal.engine.executors.stacked import Stack, are_alike
 from ipal.errors import NonFiniteError
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
+from ipal.evaluation.evaluate import evaluate, evaluate_all
 from ipal.methods.bare import Bare
 from ipal.methods.ipal import IPAL
+from ipal.methods.lwf import LwF
 from ipal.runs.stacked_tests import predict_together
 from ipal.state.value import are_same, network_tensors, outline
 from tests.learning import CPU, config, learn
@@ -39,11 +41,28 @@ def ipals(**settings: Any) -> list[LearnerConfig]:
     return [config(IPAL, gamma=gamma, **common) for gamma in (0.1, 0.4, 30.0)]
 
 
+def lwfs() -> list[LearnerConfig]:
+    return [config(LwF, strength=strength, encoder=ENCODER, epochs=3) for strength in (0.1, 1.0)]
+
+
 def alike(models: Sequence[Model]) -> bool:
     return are_alike([model.method for model in models], [model.state for model in models])  # type: ignore[misc]
 
 
 # ---------------------------------------------------------------------- tests
+
+
+@pytest.mark.parametrize("made", [ipals, lwfs])
+def test_models_tested_together_score_as_each_alone(made: Any, stream: TaskStream) -> None:
+    models = learned(stream, made())
+    assert alike(models)
+    found = evaluate_all(models, stream.test_splits(1), "micro", predict_together(models))
+    for model, together in zip(models, found, strict=True):
+        alone = evaluate(model, stream.test_splits(1), "micro")
+        assert together.row == alone.row
+        assert together.clouds.keys() == alone.clouds.keys()
+        for name, cloud in alone.clouds.items():
+            torch.testing.assert_close(tuple(together.clouds[name]), tuple(cloud), rtol=1e-4, atol=1e-5)
 
 
 def test_those_that_are_not_alike_predict_one_by_one(stream: TaskStream) -> None:

@@ -157,6 +157,12 @@ def test_a_run_of_one_task_has_no_old_classes(tmp_path: Path):
 # ---------------------------------------------------------------------- nothing gets in, nothing gets out
 
 
+def test_the_same_run_makes_the_same_page(tmp_path: Path):
+    folder = write_whole_run(tmp_path / "runs")
+    pages = [page_of([folder], tmp_path / f"{name}.html", closer_look()).read_bytes() for name in "ab"]
+    assert pages[0] == pages[1]
+
+
 def test_names_of_classes_cannot_break_out(tmp_path: Path):
     folder = write_whole_run(tmp_path / "runs", HOSTILE)
     closer = closer_look(HOSTILE)

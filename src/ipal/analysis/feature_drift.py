@@ -218,16 +218,25 @@ def _old_classes(labels: Labels, before: Array, after: Array) -> list[dict[str, 
     return rows
 
 
+def principal_plane(f: Array) -> tuple[Array, float]:
+    """The two directions of largest variance, as columns (zeros if there are fewer), and their share of it."""
+    _, lengths, directions = np.linalg.svd(f - f.mean(axis=0), full_matrices=False)
+    plane = np.zeros((f.shape[1], 2))
+    plane[:, : len(directions)] = directions[:2].T
+    signs = np.sign(plane[np.abs(plane).argmax(axis=0), [0, 1]])  # the sign of a direction is arbitrary
+    whole = float(np.square(lengths).sum())
+    return plane * signs, float(np.square(lengths[:2]).sum()) / whole if whole else 0.0
+
+
 def _drawn(labels: Labels, before: Array, after: Array, hard: NDArray[np.bool_] | None) -> dict[str, Any]:
     """Nodes of the first task when learned: on the plane of their largest variance, there also at the end; by t-SNE."""
-    from sklearn.decomposition import PCA
-
-    pca, random = PCA(2, svd_solver="full").fit(before), np.random.default_rng(0)
-    places = np.concatenate([pca.transform(before), pca.transform(after)], axis=1).round(5)
+    (plane, share), random = principal_plane(before), np.random.default_rng(0)
+    centre = before.mean(axis=0)
+    places = np.concatenate([(before - centre) @ plane, (after - centre) @ plane], axis=1).round(5)
     names = np.unique(labels).tolist()
     some = random.permutation(len(labels))[:SHOWN]
     found = {
-        "plane_share": float(np.nan_to_num(pca.explained_variance_ratio_.sum())),
+        "plane_share": share,
         "plane": [[label, *row] for label, row in zip(labels[some].tolist(), places[some].tolist(), strict=True)],
         "means": [[name, *places[labels == name].mean(axis=0).tolist()] for name in names],
     }
