@@ -24,7 +24,7 @@ WORDS = ("", " ", "x", "-1", "0", "1e999", "nan", "9" * 5000, "[/bold]", "a" * 3
 
 
 def graph_files(bases: Bases, case: Case) -> None:
-    from ipal.data.datasets import load, load_graph
+    from ipal.data.datasets import load, load_to_predict
     from ipal.data.datasets.forget_file import read_departures
 
     draw = case.random
@@ -37,7 +37,7 @@ def graph_files(bases: Bases, case: Case) -> None:
         path.write_bytes(changed_archive(draw, draw.choice([bases.arrays, bases.sparse, bases.named])))
     readers: list[Callable[[], object]] = [
         lambda: load(str(path)).hash,
-        lambda: load_graph(str(path)),
+        lambda: load_to_predict(str(path)),
         lambda: read_departures([path]),
     ]
     draw.choice(readers)()
@@ -53,7 +53,7 @@ def stock_files(bases: Bases, case: Case) -> None:
 
 
 def table_files(bases: Bases, case: Case) -> None:
-    from ipal.data.datasets import load, load_graph
+    from ipal.data.datasets import load, load_to_predict
     from ipal.data.datasets.forget_file import read_departures
 
     draw = case.random
@@ -72,7 +72,7 @@ def table_files(bases: Bases, case: Case) -> None:
         path.write_bytes(damaged(draw, path.read_bytes(), draw.choice([nodes, edges]).read_bytes()))
     readers: list[Callable[[], object]] = [
         lambda: load(f"{nodes},{edges}").hash,
-        lambda: load_graph(f"{case.folder}/"),
+        lambda: load_to_predict(f"{case.folder}/"),
         lambda: read_departures([Path(f"{nodes},{edges}")], "n3,n5"),
         lambda: _command("data", "--inspect", f"{nodes},{edges}"),
     ]

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -168,12 +167,6 @@ def perform_all(
 
 
 # ---------------------------------------------------------------------- inside the process
-
-
-@cache
-def runner_of_process() -> "GroupRunner":
-    """The one of this process."""
-    return GroupRunner()
 
 
 class GroupRunner:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from typing import Any
 
-from ipal.bench.jobs import Ended, Engine, Job, JobGroup, Outcomes, ProcessDiedError, perform_all, runner_of_process
+from ipal.bench.jobs import Ended, Engine, GroupRunner, Job, JobGroup, Outcomes, ProcessDiedError, perform_all
 from ipal.errors import ConfigError, IpalError
 from ipal.system.cores import cores
 
@@ -52,8 +52,8 @@ class _Processes:
         self._busy: dict[Future[Outcomes], ChildProcess] = {}
 
     def submit(self, group: JobGroup) -> "Future[Outcomes]":
-        child = self._idle.pop() if self._idle else ChildProcess()
-        future = self._threads.submit(child.do, _perform, group)
+        child = self._idle.pop() if self._idle else ChildProcess(GroupRunner)
+        future = self._threads.submit(child.do, group)
         self._busy[future] = child
         return future
 
@@ -73,24 +73,29 @@ class _Processes:
 
 
 class ChildProcess:
-    """A process that does one thing after the other, and ends with this one. Only this one handles Ctrl-C.
+    """A process that calls its worker again and again, and ends with this one. Only this one handles Ctrl-C.
 
     In place of a pool of one process, whose queues need a third process that may be killed as well.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the worker, in that process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[], Callable[..., Outcomes]]) -> None:
         # spawn: a forked process with threads can hang.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, make), daemon=True)
         with _without_interrupts():
             self._process.start()
         theirs.close()
 
-    def do(self, work: Callable[..., Outcomes], *args: object) -> Outcomes:
-        """What `work` gives there."""
+    def do(self, *args: object) -> Outcomes:
+        """What the worker gives."""
         try:
-            self._pipe.send((work, args))
+            self._pipe.send(args)
             found: Outcomes | Exception = self._pipe.recv()
         except (EOFError, OSError) as error:
             raise ProcessDiedError from error
@@ -135,17 +140,16 @@ def _cause(code: int | None) -> str:
 # ---------------------------------------------------------------------- inside the process
 
 
-def _perform(group: JobGroup) -> Outcomes:
-    return runner_of_process()(group)
-
-
-def _serve(pipe: "multiprocessing.connection.Connection[Any, Any]") -> None:
+def _serve(
+    pipe: "multiprocessing.connection.Connection[Any, Any]", make: Callable[[], Callable[..., Outcomes]]
+) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    work = make()
     with suppress(EOFError):
         while True:
-            work, args = pipe.recv()
+            args = pipe.recv()
             try:
-                found = work(*args)
+                found: Outcomes | Exception = work(*args)
             except (Exception, SystemExit) as error:
                 found = error if isinstance(error, IpalError) else RuntimeError(f"{type(error).__name__}: {error}")
             pipe.send(found)

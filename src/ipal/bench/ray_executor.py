@@ -10,6 +10,7 @@ A separate process, the driver, talks to Ray: its output stays apart, and a fail
 
 import importlib.util
 import logging
+import operator
 import os
 import secrets
 import socket
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ipal._version import __version__
-from ipal.bench.jobs import Ended, Engine, Job, JobGroup, Outcomes, ProcessDiedError, perform_all, runner_of_process
+from ipal.bench.jobs import Ended, Engine, GroupRunner, Job, JobGroup, Outcomes, ProcessDiedError, perform_all
 from ipal.bench.local_executor import ChildProcess
 from ipal.errors import ClusterError, ConfigError
 from ipal.system.cores import cores
@@ -98,7 +99,7 @@ class _Driver:
 
     def __init__(self, address: str, groups: Sequence[JobGroup], size: int | None, origin: "_Origin") -> None:
         self._address, self._work = address, (groups, size, origin)
-        self._child, self._thread = ChildProcess(), ThreadPoolExecutor(1)
+        self._child, self._thread = ChildProcess(_called), ThreadPoolExecutor(1)
         self._under_way = self._thread.submit(self._child.do, _connect, address, groups, size)
 
     def submit(self, group: JobGroup) -> "Future[Outcomes]":
@@ -127,6 +128,11 @@ class _Driver:
             wait([self._under_way], LEAVE_SECONDS)
         self._child.end()
         self._thread.shutdown()
+
+
+def _called() -> Callable[..., Outcomes]:
+    """The driver's worker calls what it is handed."""
+    return operator.call
 
 
 def _absolute(group: JobGroup) -> JobGroup:
@@ -296,4 +302,4 @@ def _perform_there(group: JobGroup, origin: _Origin) -> Outcomes:
     """Perform a group."""
     origin.check()
     sys.argv[:] = origin.command  # runs record the command they were made by
-    return runner_of_process()(group)
+    return GroupRunner()(group)
