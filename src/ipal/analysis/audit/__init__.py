@@ -150,7 +150,7 @@ def _remarks(model: Model, kept: Mapping[str, Remembered]) -> list[str]:
     """Remarks on the result."""
     remarks = [_text_in_words(_text(model))]
     if model.stores_exemplars:
-        remarks.append("This method stores raw nodes of earlier tasks: whoever has the model has them.")
+        remarks.append("This method stores raw nodes of earlier tasks: anyone who has the model has them.")
     shared = [one for one in kept.values() if one.shared is not None]
     if shared:
         width, total = shared[0].mean.shape[0], sum(one.count for one in shared)

@@ -14,7 +14,7 @@ def retained_section(run: Run) -> PageSection:
     audit, tables = run.closer.get("audit"), []
     lead = "By its method the model stores no raw node. What it does keep is all here."
     if run.stores_exemplars:
-        lead = "Raw nodes of earlier tasks are stored: whoever has the model has them."
+        lead = "Raw nodes of earlier tasks are stored: anyone who has the model has them."
     if audit:
         classes = audit.get("data", {}).get("attempts", {}).get("classes")
         tables = [flagged_table(audit)] * bool(audit["flagged"]) + ([attempts_table(classes)] if classes else [])
