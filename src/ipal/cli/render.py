@@ -216,7 +216,7 @@ def _metrics(values: dict[str, float | None], full: bool) -> Iterator[tuple[str,
     forgetting = [name for name in FORGETTING if name in known]
     together = forgetting if len({known[name] for name in forgetting}) == 1 else forgetting[:1]
     for name, value in known.items():
-        own = name in METRICS and METRICS.origin(name) is None
+        own = name in METRICS.own
         if name in together[1:] or (own and not full and name not in SHORT):
             continue
         metric = metric_named(name)
@@ -234,7 +234,7 @@ def _protocol(content: dict[str, Any]) -> dict[str, str]:
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
     rows["protocol"] = f"{stream_in_words(protocol['stream'])}, {graphs}, {protocol['accuracy']} accuracy{batch}"
     if content["plugins"]:
-        rows["plugins"] = ", ".join(content["plugins"])
+        rows["plugins"] = ", ".join(map(" ".join, content["plugins"].items()))
     return rows
 
 

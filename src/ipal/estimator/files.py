@@ -35,7 +35,7 @@ from ipal.state.value import (
     network_tensors,
     unflatten,
 )
-from ipal.system import plugins
+from ipal.system.plugins import require_packages
 
 WHOLE = "in the middle of a task"
 
@@ -75,6 +75,8 @@ def _kept(state: State, calibration: Calibration) -> dict[str, Tensor]:
 def facts(model: Model) -> dict[str, Any]:
     """The plain data of a model."""
     schema, state = model.schema, model.state
+    encoder = ENCODERS.package(model.config.encoder.kind) if state.network is not None else None
+    packages = dict(filter(None, (METHODS.package(model.name), encoder)))
     return {
         "method": model.name,
         "settings": model.config.plain(),
@@ -87,7 +89,7 @@ def facts(model: Model) -> dict[str, Any]:
         "reference": model.reference,
         "learning_rate": state.learning_rate,
         "identity": model.method.identity(state.memory),
-        **model.plugins(),
+        **({"plugins": packages} if packages else {}),
     }
 
 
@@ -115,11 +117,12 @@ def load(path: str | Path, *, device: str = "cpu") -> Model:
 def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
     """The model of a file that was read, of whichever method."""
     name = read.facts.get("method")
-    plugins.require(plugins.named_in(read.facts), str(path))
+    named = read.facts.get("plugins")
+    require_packages({str(one): str(its) for one, its in named.items()} if isinstance(named, dict) else {}, str(path))
     if not isinstance(name, str) or name not in METHODS:
         raise StoreError(
-            f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: name the plugin that "
-            "has it with --plugin, or install its package."
+            f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: install the "
+            "package that has it."
         )
     return of_snapshot(METHODS[name], read, path, device)
 

@@ -36,7 +36,6 @@ from ipal.nn.encoders import ENCODERS
 from ipal.nn.margins import log_probabilities, margins
 from ipal.nn.network import Network
 from ipal.state.value import State, copied
-from ipal.system import plugins
 from ipal.system.tracing import Tracer
 
 
@@ -313,11 +312,6 @@ class Model:
             "stores_all_tasks": self.method.keeps == "everything",
             "nodes_behind_class": self.nodes_behind_class(),
         }
-
-    def plugins(self) -> dict[str, Any]:
-        """The plugin files that define the method or a part of its network; nothing where there are none."""
-        parts = [] if self.state.network is None else list(self.state.network.modules())
-        return dict(plugins.record(type(self.method), *map(type, parts)))
 
     def with_memory(self, memory: Any, classes: Sequence[Label] | None = None) -> State:
         """Its state with another memory, and other classes where these are given."""

@@ -284,7 +284,7 @@ def _resolved(name: str) -> Path:
 
 def all_names(root: Path) -> list[str]:
     """Every name that `--dataset` takes, besides paths and what installed packages offer."""
-    return list(dict.fromkeys([*CATALOG.here(), *graph_files(root)]))
+    return list(dict.fromkeys([*CATALOG.own, *graph_files(root)]))
 
 
 def describe(name: str, root: Path) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def describe(name: str, root: Path) -> dict[str, Any]:
     if len(names) > 1:
         return _described_together(name, [describe(one, root) for one in names])
     if (entry := made_in_memory(name)) is not None:
-        here, path = True, "built in" if CATALOG.origin(entry.name) is None else "made in memory"
+        here, path = True, "built in" if entry.name in CATALOG.own else "made in memory"
     else:
         entry = find(name, root)
         path = str(root / entry.path)
