@@ -177,6 +177,14 @@ Directed = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Html = Annotated[bool, typer.Option("--html", help="Also write an HTML page of the run.")]
 Long = Annotated[bool, typer.Option("--long", help="Also metrics, what is stored, and the protocol, in words.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any setting by its dotted name, as ipal.gamma=0.7 ('ipal list methods --long'); may be repeated.",
+    ),
+]
 RUNS = Path("runs")
 Show = Callable[[RunFolder, dict[str, Any]], None]
 
@@ -197,14 +205,7 @@ def wanted_run(
         int | None,
         typer.Option("--epochs", metavar="N", help="Epochs of every task: short for --set train.epochs=N."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any setting by its dotted name, as ipal.gamma=0.7 ('ipal list methods --long'); may be repeated.",
-        ),
-    ] = None,
+    settings: Settings = None,
     split: Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")] = None,
     preset: Annotated[
         str | None,
@@ -270,7 +271,7 @@ def run(
             runtime = resolved.runtime(team, budget)
             _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
     if html:
-        from ipal.cli.page import write_page
+        from ipal.cli.report import write_page
 
         broadcast(team, lambda: write_page([str(folder.path)], runs, root=root))
 
