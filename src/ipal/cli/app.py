@@ -166,6 +166,15 @@ MemoryLimit = Annotated[
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
+GraphName = Annotated[
+    str,
+    typer.Option("--graph", metavar="GRAPH", help="Name, file, folder, or nodes.csv,edges.csv; no labels needed."),
+]
+Directed = Annotated[
+    bool | None,
+    typer.Option("--directed/--undirected", help="Directed or undirected edges; default: as the model learned them."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Html = Annotated[bool, typer.Option("--html", help="Also write an HTML page of the run.")]
 Long = Annotated[bool, typer.Option("--long", help="Also metrics, what is stored, and the protocol, in words.")]
 RUNS = Path("runs")
@@ -302,7 +311,7 @@ def show(
 ) -> None:
     """Show a finished run (accuracy matrix, AP, AF, time, memory, what is stored), or a model file and its history."""
     if is_file(Path(name)):
-        from ipal.cli.model_card import show_model
+        from ipal.cli.models import show_model
 
         return show_model(Path(name).resolve(), as_json)
     folder = RunStore(runs).find(name)
