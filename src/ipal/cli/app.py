@@ -151,8 +151,25 @@ MemoryLimit = Annotated[
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
+GraphName = Annotated[
+    str,
+    typer.Option("--graph", metavar="GRAPH", help="Name, file, folder, or nodes.csv,edges.csv; no labels needed."),
+]
+Directed = Annotated[
+    bool | None,
+    typer.Option("--directed/--undirected", help="Directed or undirected edges; default: as the model learned them."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Html = Annotated[bool, typer.Option("--html", help="Also write an HTML page of the run.")]
 Long = Annotated[bool, typer.Option("--long", help="Also metrics, what is stored, and the protocol, in words.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any setting by its dotted name, as ipal.gamma=0.7 ('ipal list methods --long'); may be repeated.",
+    ),
+]
 RUNS = Path("runs")
 Show = Callable[[RunFolder, dict[str, Any]], None]
 
@@ -173,14 +190,7 @@ def wanted_run(
         int | None,
         typer.Option("--epochs", metavar="N", help="Epochs of every task: short for --set train.epochs=N."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any setting by its dotted name, as ipal.gamma=0.7 ('ipal list methods --long'); may be repeated.",
-        ),
-    ] = None,
+    settings: Settings = None,
     split: Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")] = None,
     preset: Annotated[
         str | None,
@@ -246,7 +256,7 @@ def run(
             runtime = resolved.runtime(team, budget)
             _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
     if html:
-        from ipal.cli.page import write_page
+        from ipal.cli.report import write_page
 
         broadcast(team, lambda: write_page([str(folder.path)], runs, root=root))
 
@@ -287,7 +297,7 @@ def show(
 ) -> None:
     """Show a finished run (accuracy matrix, AP, AF, time, memory, what is stored), or a model file and its history."""
     if is_file(Path(name)):
-        from ipal.cli.model_card import show_model
+        from ipal.cli.models import show_model
 
         return show_model(Path(name).resolve(), as_json)
     folder = RunStore(runs).find(name)

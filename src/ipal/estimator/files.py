@@ -13,7 +13,6 @@ from ipal.backend.checks import MisfitError, check_same, check_shapes, require
 from ipal.backend.finite import not_finite
 from ipal.backend.runtime import Runtime
 from ipal.data.labels import Label
-from ipal.data.relations import Types
 from ipal.engine.trainer import Setup, fresh_network, space
 from ipal.errors import ConfigError, StoreError
 from ipal.estimator.facts import Facts, checked_facts
@@ -81,7 +80,6 @@ def facts(model: Model) -> dict[str, Any]:
         "method": model.name,
         "settings": model.config.plain(),
         "num_features": schema.num_features,
-        "types": None if schema.types is None else schema.types.plain,
         "columns": list(schema.columns),
         "directed": schema.directed,
         "labels": list(model.labels),
@@ -161,8 +159,7 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
         require(found.method == config.name, f"it is of the method '{found.method[:60]}'")
         for name in not_finite(tensors):
             raise MisfitError(f"'{name}' holds NaN or infinite numbers")
-        types = None if found.types is None else Types.of_plain(found.types.model_dump())
-        schema = Schema(found.num_features, types, tuple(found.columns), found.directed)
+        schema = Schema(found.num_features, tuple(found.columns), found.directed)
         model = _restored(config, tensors, found, schema, runtime, whole)
     except KeyError as error:
         raise StoreError(f"{source} does not fit this model: {error} is missing.") from error

@@ -248,7 +248,7 @@ def find(name: str, root: Path) -> DatasetEntry:
         if path.is_dir() and not holds_graph(path):
             raise DataError(
                 f"The folder {path} holds no graph: put nodes.csv and edges.csv there (or .parquet), or write one with "
-                "'ipal data --convert NAME -o FOLDER'."
+                "'ipal data NAME --convert FOLDER'."
             )
         if not path.exists():
             raise DataError(f"The graph file {path} does not exist.")
