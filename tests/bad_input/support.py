@@ -69,24 +69,6 @@ def converted(part: str, value: Any, line: str, convert: Callable[[Any], Any] | 
     return graph_of(data)
 
 
-class SparseTensor:
-    """As much of torch_sparse's as is asked for."""
-
-    def __init__(self, matrix: torch.Tensor, has_value: bool) -> None:
-        self.matrix, self.has_value = matrix.to_sparse_coo().coalesce(), has_value
-
-    def sparse_sizes(self) -> tuple[int, ...]:
-        return tuple(self.matrix.shape)
-
-    def coo(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        row, column = self.matrix.indices()
-        return row, column, self.matrix.values() if self.has_value else None
-
-    def csr(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        rows = self.matrix.to_sparse_csr()
-        return rows.crow_indices(), rows.col_indices(), rows.values() if self.has_value else None
-
-
 def wanted() -> runner.Resolved:
     return runner.resolve(
         run_config({"dataset": GRAPH, "threads": 1, "train": {"epochs": 4, "lr_base": 0.01, "lr_next": 0.01}})

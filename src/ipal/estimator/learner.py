@@ -16,7 +16,7 @@ from ipal.data.labels import Labels
 from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, NotFittedError, Qualified, StoreError, shortened
 from ipal.estimator import display, files
-from ipal.estimator.convert.pyg import graph_of, labels_to_score, share_right, task_of
+from ipal.estimator.convert.pyg import graph_of, labels_to_score, task_of
 from ipal.estimator.documentation import class_doc, class_signature
 from ipal.estimator.history import fingerprint, now
 from ipal.estimator.model import Learning, Model, begin_learning
@@ -229,7 +229,10 @@ class Learner:
         model = self.model_
         graph = read_graph(model, data)
         truth = labels_to_score(data, graph.num_nodes, model.labels, mask)
-        return share_right(truth, model.predict_graph(graph).labels)
+        predicted = model.predict_graph(graph).labels
+        if predicted.dtype.kind != truth.labels.dtype.kind:
+            raise DataError("The labels of this graph and of the model must be of one kind: numbers or strings.")
+        return float(np.mean(predicted[truth.nodes] == truth.labels))
 
     def embed(self, data: "Data") -> NDArray[np.float32]:
         """Embedding of every node.
