@@ -134,7 +134,7 @@ def _settings(draw: random.Random, files: HostileFiles) -> Invocation:
 
 def _sizes(draw: random.Random, files: HostileFiles) -> Invocation:
     kind = draw.choice(["synthetic", "synthetic", "reddit-shaped"])
-    size = draw.choice(SIZES) if kind == "synthetic" else draw.choice(["scale=1e9", "scale=nan", "scale=-1", "scale"])
+    size = draw.choice(SIZES) if kind == "synthetic" else draw.choice(["nodes=1e19", "degree=nan", "nodes=-1", "nodes"])
     return [*draw.choice([["run", "--dataset"], ["data"], ["drift", "--dataset"]]), f"{kind}:{size}"]
 
 

@@ -207,7 +207,7 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
             _read_once(PROJECT / path)
     if given.get("dataset") and not str(given["dataset"]).endswith((".npz", ".graph")):
         for one in catalog.names_in(given["dataset"], Path("nowhere")):
-            assert catalog.made_in_memory(one) or catalog.find(one, Path("nowhere")), place
+            assert catalog.find(one, Path("nowhere")), place
     if "settings" in given:
         options = RunConfig.model_fields.keys() - {"settings", "split", "seed", "protocol", "plugins"} | {"preset"}
         options = {one: given[one] for one in options & given.keys()}
