@@ -25,7 +25,6 @@ from ipal.cli import (
     profile,
     report,
     serve,
-    track,
     watch,
 )
 from ipal.cli.app import EXPERIMENT, MAINTAIN, USE, app, settings_of_methods
@@ -40,7 +39,7 @@ if TYPE_CHECKING:  # torch takes seconds to load
 __all__ = ["app", "main"]
 
 for _panel, _commands in (
-    (EXPERIMENT, (data.data, bench.bench, report.report, drift.drift, profile.profile, track.track)),
+    (EXPERIMENT, (data.data, bench.bench, report.report, drift.drift, profile.profile, report.track)),
     (USE, (predict.predict, explain.explain, discover.discover, watch.watch, serve.serve, export.export)),
     (MAINTAIN, (audit.audit, models.forget, models.merge, models.rename, models.merge_classes, models.relabel)),
 ):

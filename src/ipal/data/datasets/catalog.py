@@ -78,7 +78,7 @@ def graph_files(root: Path) -> dict[str, Path]:
 
 def all_names(root: Path) -> list[str]:
     """Every name that `--dataset` takes, besides paths and what installed packages offer."""
-    return list(dict.fromkeys([*CATALOG.here(), *graph_files(root)]))
+    return list(dict.fromkeys([*CATALOG.own, *graph_files(root)]))
 
 
 def names_in(text: str, root: Path) -> list[str]:
@@ -109,7 +109,7 @@ def find(name: str, root: Path) -> DatasetEntry:
         if path.is_dir() and not holds_graph(path):
             raise DataError(
                 f"The folder {path} holds no graph: put nodes.csv and edges.csv there (or .parquet), or write one with "
-                "'ipal data --convert NAME -o FOLDER'."
+                "'ipal data NAME --convert FOLDER'."
             )
         # An absolute path under any root is itself.
         return DatasetEntry(str(path), f"graph file {path.name}", str(path))
