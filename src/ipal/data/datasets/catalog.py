@@ -40,8 +40,6 @@ class DatasetEntry:
     """What a result on this graph must say about itself."""
     beyond_task: bool = False
     """Whether its features were made by looking at nodes of other tasks."""
-    costly: bool = False
-    """Whether making or reading it is too much for a mere look at all datasets."""
     make: Callable[..., Any] | None = None
     """Makes it in memory, in place of a file: gives an object with `edge_index`, `y` and `x`, as PyG's Data."""
     sizes: dict[str, Any] | None = None
