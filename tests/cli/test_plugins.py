@@ -190,7 +190,6 @@ def test_a_toy_goes_through_every_command(
     more = (  # each loads a file that it is given; what is installed is found by its name, whatever the command
         ("audit", folder, "--data", "toy-graph"),
         ("export", folder, "-o", "toy.onnx", "--graphs", "1"),
-        ("profile", *RUN[1:]),
         ("drift", "--dataset", "toy-graph", "--methods", "toy-method", "--seeds", "1", "--set", "train.epochs=1"),
         ("track", folder, "--to", "tensorboard", "-o", "board"),
         RUN,

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from ipal.backend.distributed import Team
 from ipal.backend.runtime import Runtime, usable_device
 from ipal.config import (
     EncoderConfig,
@@ -32,7 +31,6 @@ from ipal.runs.environment import Machine
 from ipal.runs.plugins import plugins_of
 from ipal.system import plugins
 from ipal.system.memory_budget import Budget
-from ipal.system.tracing import SILENT, Tracer
 
 SECTIONS: Mapping[str, Section] = MappingProxyType({"encoder": EncoderConfig(), "train": TrainConfig()})
 """Settings of the run that a method may use, and their values where it does not: they must not make two runs of one."""
@@ -54,10 +52,9 @@ class Resolved:
     data_root: Path | None = None
     """Where graphs are looked up by name."""
 
-    def runtime(self, team: Team | None = None, budget: Budget | None = None, tracer: Tracer = SILENT) -> Runtime:
+    def runtime(self, budget: Budget | None = None) -> Runtime:
         """What the run computes with."""
-        config = self.config
-        return Runtime.of(config.device, threads=config.threads, team=team, budget=budget, tracer=tracer)
+        return Runtime.of(self.config.device, threads=self.config.threads, budget=budget)
 
     def learner_config(self) -> LearnerConfig:
         """The settings of its learner."""
