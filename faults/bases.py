@@ -67,7 +67,7 @@ def make_bases(folder: Path) -> Bases:
     _write_tables(folder / "tables", dense)
     must_succeed(fork(lambda: _make_models(folder), folder).end(PATIENCE), "models")
     for name in ("dense.npz", "sparse.npz", "tables"):
-        words = ["data", "--convert", folder / name, "-o", f"{Path(name).stem}.graph"]
+        words = ["data", folder / name, "--convert", f"{Path(name).stem}.graph"]
         must_succeed(command(words, folder, seconds=PATIENCE), " ".join(map(str, words)))
     finished = sorted(path.parent for path in folder.glob("finished/*/config.yaml"))
     bases = Bases(

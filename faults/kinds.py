@@ -74,7 +74,7 @@ def table_files(bases: Bases, case: Case) -> None:
         lambda: load(f"{nodes},{edges}").hash,
         lambda: load_to_predict(f"{case.folder}/"),
         lambda: read_departures([Path(f"{nodes},{edges}")], "n3,n5"),
-        lambda: _command("data", "--inspect", f"{nodes},{edges}"),
+        lambda: _command("data", f"{nodes},{edges}"),
     ]
     draw.choice(readers)()
 

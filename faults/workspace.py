@@ -52,7 +52,7 @@ LONG = (
         "fewer.safetensors",
     ),
     Long("watch", ("watch", "first", "--graph", GRAPH, "--remember", "--prometheus", "out.prom"), "out.prom"),
-    Long("data --convert", ("data", "--convert", GRAPH, "-o", "mine.graph"), "mine.graph"),
+    Long("data --convert", ("data", GRAPH, "--convert", "mine.graph"), "mine.graph"),
     Long("predict", ("predict", "third", "--graph", OTHER, "-o", "out.csv", "--force"), "out.csv"),
     Long("audit", ("audit", "third", "--data", GRAPH, "--json"), "nothing"),
     Long(

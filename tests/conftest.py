@@ -4,16 +4,16 @@ import gc
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
-from functools import cache, partial
-from importlib.metadata import entry_points
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock
 
-from tests.support import Command, Ipal, Outcome, forget_plugins
+from tests.support import Command, Ipal, Outcome, install_package
 
 # The process that hands out tests to others reads this file before it starts them, and needs nothing else: torch and
 # what loads it are imported where they are used.
@@ -54,17 +54,6 @@ def _loaded_for_good() -> None:
     """What is loaded by now stays to the end: the collector need not go through a million objects every few tests."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _packages_searched_once() -> "Iterator[None]":
-    """To go through all that is installed takes 20 ms, and a bench asks a hundred times: once for every path."""
-    from ipal.system import plugins
-
-    known = cache(lambda group, path: entry_points(group=group))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plugins, "entry_points", lambda group: known(group, tuple(sys.path)))
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -132,7 +121,6 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["ipal", *map(str, arguments)])
-        forget_plugins()
         capsys.readouterr()
         code: Any = 0
         try:
@@ -182,7 +170,12 @@ def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for variable in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):  # a bench sets them for its processes
         monkeypatch.setenv(variable, "1" if "NUM" in variable else "PASSIVE")
     modules = set(sys.modules)
-    visitor = Visitor(tmp_path, command)
+
+    def pip_install() -> None:
+        project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
+        install_package(tmp_path, monkeypatch, {}, project["entry-points"], project["name"])
+
+    visitor = Visitor(tmp_path, command, pip_install)
     yield visitor
     visitor.leave()
     for name in set(sys.modules) - modules:  # files of this page

@@ -206,7 +206,7 @@ def _places(draw: random.Random, files: HostileFiles) -> Invocation:
             ["resume", "some-run", "--runs", word],
             ["report", "--runs", word],
             ["report", "--html", "--runs", word],
-            ["data", "cs", "--convert", "--data-root", word],
+            ["data", "cs", "--convert", "cs.graph", "--data-root", word],
             ["run", "--dataset", "corafull-proxy", "--data-root", word],
             ["audit", "some-run", "--runs", word],
         ]

@@ -106,8 +106,8 @@ def _block(page: str, found: re.Match[str], text: str) -> Block:
 class Visitor:
     """Somebody who does what a page says, in a folder of their own."""
 
-    def __init__(self, folder: Path, command: Callable[..., Outcome]) -> None:
-        self.folder, self._command = folder, command
+    def __init__(self, folder: Path, command: Callable[..., Outcome], pip_install: Callable[[], None]) -> None:
+        self.folder, self._command, self._pip_install = folder, command, pip_install
         self.namespace: dict[str, Any] = {"__name__": "__snippet__"}
         for given in ("experiments", "examples"):
             (folder / given).symlink_to(PROJECT / given)
@@ -139,6 +139,9 @@ class Visitor:
             done = self._command(*arguments)
             assert done.code == 0, f"{place}: {line}\n{done.err}"
             return done.out + done.err
+        if line == "pip install -e .":
+            self._pip_install()
+            return ""
         if program == "python":
             return self._run_file(arguments, f"{place}: {line}")
         assert program == "make", f"{place}: '{line}' cannot be run here: give the block a title {NOT_RUN}"

@@ -1,6 +1,7 @@
 """Plain helpers that more than one folder of tests imports; fixtures are in conftest.py."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -36,12 +37,6 @@ class Outcome:
 
 
 Command = Callable[..., Outcome]
-
-
-def forget_plugins() -> None:
-    """As in a new process: no plugin file is loaded."""
-    for name in [name for name in sys.modules if name.startswith("ipal_plugins.")]:
-        del sys.modules[name]
 
 
 def complaint(done: Outcome, *words: str, underway: bool = False) -> str:
@@ -114,21 +109,33 @@ def rows_of(data: Any, mask: Any = None) -> list[bytes]:
 
 
 def install_package(
-    folder: Path, monkeypatch: "pytest.MonkeyPatch", modules: dict[str, str], entries: dict[str, dict[str, str]]
+    folder: Path,
+    monkeypatch: "pytest.MonkeyPatch",
+    modules: dict[str, str],
+    entries: dict[str, dict[str, str]],
+    name: str = "",
 ) -> None:
     """As pip would leave it, for the time of a test: modules, and a dist-info folder with their entry points."""
-    site = folder / "site-packages"
-    name = next(iter(modules))
-    about = site / f"{name}-1.0.dist-info"
-    about.mkdir(parents=True)
+    from ipal.runs.resolved import REGISTRIES
+
+    name = name or next(iter(modules))
+    about = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    about.mkdir(parents=True, exist_ok=True)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     groups = [
         f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in of.items()) for group, of in entries.items()
     ]
     (about / "entry_points.txt").write_text("\n".join(groups))
     for module, text in modules.items():
-        (site / f"{module}.py").write_text(text)
-        # Deleted at the end of the test, whether or not it is loaded meanwhile.
-        monkeypatch.setitem(sys.modules, module, sys)
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.syspath_prepend(site)
+        (folder / f"{module}.py").write_text(text)
+        _forgotten(monkeypatch, sys.modules, module)
+    for registry in REGISTRIES:
+        _forgotten(monkeypatch, vars(registry), "entries")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+
+
+def _forgotten(monkeypatch: "pytest.MonkeyPatch", known: dict[str, Any], name: str) -> None:
+    """Not known now, and as it is now at the end of the test, whatever is found meanwhile."""
+    monkeypatch.setitem(known, name, known.get(name))
+    monkeypatch.delitem(known, name)

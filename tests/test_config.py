@@ -60,7 +60,7 @@ CHANGES: dict[str, Any] = {
     "seed": 1,
     "device": "cuda",
     "threads": 3,
-    "plugins": {"mine.py": "0"},
+    "plugins": {"mine": "0"},
     "protocol.stream": "task",
     "protocol.parts": "given",
     "protocol.calibration": 0,

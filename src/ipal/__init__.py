@@ -72,7 +72,6 @@ if _TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ipal.methods.classifier import Classifier as Classifier
     from ipal.nn.encoders import Encoder as Encoder
     from ipal.report.frame import results as results
-    from ipal.runs.plugins import load_plugin as load_plugin
 
     load_dataset = _load
 
@@ -130,7 +129,6 @@ _WHERE = {
     "ipal.methods.classifier": ("Classifier",),
     "ipal.nn.encoders": ("Encoder",),
     "ipal.report.frame": ("results",),
-    "ipal.runs.plugins": ("load_plugin",),
 }
 _LAZY = {
     "load_dataset": ("ipal.data.datasets", "load"),

@@ -219,7 +219,7 @@ class EncoderConfig(Section):
     """
 
     kind: str = "gcn"
-    """Which network: gcn, linear, appnp, sage, gat, gin or skip, or one of a plugin."""
+    """Which network: gcn, linear, appnp, sage, gat, gin or skip, or one of an installed package."""
     layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 2
     """Number of layers: two or more, of appnp one or more."""
     hidden: Width = 128
@@ -283,7 +283,7 @@ class RunConfig(Section):
     encoder: EncoderConfig = EncoderConfig()
     train: TrainConfig = TrainConfig()
     plugins: Annotated[dict[str, str], Field(max_length=64)] = {}
-    """Files (with their SHA-256) and packages (with their versions) that bring what the run names; filled in."""
+    """Installed packages that bring what the run names, with their versions; filled in."""
     settings: Tree = {}
     """The method's own settings (under the method's name in files and on the command line)."""
 

@@ -1,7 +1,6 @@
 """`ipal drift` from end to end, on a graph that is learned in a moment."""
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +71,7 @@ def test_the_learner_is_the_one_that_runs_measure(command: Command, tmp_path: Pa
     run = command("run", *options, "--method", "pcl", "--json").json
     done = command("drift", *options, "--methods", "pcl", "--seeds", 1, "--json")
     assert done.json["methods"]["pcl"]["average_performance"]["mean"] == pytest.approx(run["average_performance"])
-    assert "another AP" not in done.err
-    path = tmp_path / run["run"] / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "average_performance": 0.0}))
-    shown = command("drift", *options, "--methods", "pcl", "--seeds", 1)
-    assert "another AP" in shown.err
-    assert "‖μ′−μ‖²" in shown.out
+    assert "‖μ′−μ‖²" in command("drift", *options, "--methods", "pcl", "--seeds", 1).out
 
 
 def test_without_steps_nothing_drifts(command: Command) -> None:

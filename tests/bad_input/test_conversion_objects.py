@@ -1,6 +1,5 @@
 """What is passed in place of a `Data`: read for what it means, or refused with the line that converts it."""
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ from torch_geometric.data import Batch, Data, HeteroData
 import ipal
 from ipal import IPAL, NCM, DataError
 from ipal.deploy import predict
-from ipal.errors import IgnoredInput
 from ipal.estimator.convert.pyg import graph_of, task_of
 from tests.bad_input.support import E, N, X, Y, expected, some_data
 
@@ -65,7 +63,7 @@ def test_a_batch_is_one_graph_of_several() -> None:
     assert np.array_equal(both.graph.edges[:, : len(expected()[0])], expected())
 
 
-def test_types_that_are_not_known_are_refused_with_the_line_that_makes_one_of_them(fitted: IPAL) -> None:
+def test_a_hetero_data_is_refused_with_the_line_that_converts_it(fitted: IPAL) -> None:
     data = HeteroData({"paper": {"x": torch.from_numpy(X).float(), "y": torch.from_numpy(Y)}})
     data["paper", "cites", "paper"].edge_index = torch.from_numpy(E)
     for use in (
@@ -76,8 +74,6 @@ def test_types_that_are_not_known_are_refused_with_the_line_that_makes_one_of_th
         fitted.partial_fit,
         partial(predict.predict, fitted.model_),
     ):
-        with pytest.raises(DataError, match=r"data = data.to_homogeneous\(\)"):
+        with pytest.raises(DataError, match=r"data = ipal.graph_from\(data\)"):
             use(data)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IgnoredInput)  # to_homogeneous adds edge_type
-        assert len(fitted.predict(data.to_homogeneous())) == N
+    assert len(fitted.predict(ipal.graph_from(data))) == N

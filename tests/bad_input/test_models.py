@@ -310,5 +310,5 @@ def test_a_file_larger_than_memory_and_a_pipe_are_refused_unread(tmp_path: Path)
 
 def test_the_name_of_an_unknown_method_is_cut(tmp_path: Path) -> None:
     Snapshot({}, {"method": "x" * 100}).save(tmp_path / "m")
-    with pytest.raises(StoreError, match=f"'{'x' * 60}', which is not known here: name the plugin"):
+    with pytest.raises(StoreError, match=f"'{'x' * 60}', which is not known here: install the package"):
         ipal.load(tmp_path / "m")

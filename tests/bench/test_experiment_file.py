@@ -1,6 +1,5 @@
 """Experiment files: what they expand to, and complaints that name the line."""
 
-import sys
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -12,8 +11,8 @@ from ipal.data import datasets
 from ipal.data.graph import Graph
 from ipal.errors import ConfigError, IpalError
 from ipal.runs import config_files
-from ipal.system import plugins
 from tests.bench.support import HEAD, TINY, plan, write
+from tests.support import install_package
 
 
 def only_entry(path) -> ExperimentEntry:
@@ -70,10 +69,11 @@ def test_what_a_grid_leaves_open_is_searched_without_asking(tmp_path):
 
 
 def test_settings_for_all_reach_the_entries_of_their_method_alone(tmp_path, monkeypatch):
-    text = "from ipal.methods.ipal import IPAL\n\nclass Other(IPAL):\n    name = 'other'\n"
-    (tmp_path / "another_method.py").write_text(text)
-    monkeypatch.setitem(sys.modules, "ipal_plugins.another_method", None)  # gone again at the end of this test
-    plugins.load(tmp_path / "another_method.py")
+    text = (
+        "from dataclasses import dataclass\nfrom ipal.methods.ipal import IPAL\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Other(IPAL):\n    name, title = 'other', 'Other'\n"
+    )
+    install_package(tmp_path, monkeypatch, {"another": text}, {"ipal.methods": {"other": "another:Other"}})
     head = f"kind: table1\nall: {{dataset: '{TINY}', ipal.gamma: 0.7, encoder.width: 8}}\n"
     ours, other = read_experiment(write(tmp_path, "ipal:\nother: {other.gamma: 0.2}", head)).entries
     assert {name: s.value for name, s in ours.common.items()} == {

@@ -66,7 +66,7 @@ def test_it_says_in_words_what_is_kept_and_what_that_reveals(command, closed_for
     assert "fewer nodes (" in words
     assert "With --data GRAPH" in words
     words = " ".join(command("audit", "analytic", "--data", GRAPH).out.split())
-    assert "Rows of raw features: none found. Looked for: 240 nodes" in words
+    assert "Rows of raw features were looked for in the model (240 nodes): none found." in words
     assert "proves nothing" in words
 
 
@@ -74,7 +74,7 @@ def test_stored_nodes_are_named(command):
     command("run", "--dataset", GRAPH, "--method", "er-gnn", "--set", "train.epochs=1")
     words = " ".join(command("audit", "er-gnn", "--data", GRAPH).out.split())
     assert "Raw nodes ARE stored" in words
-    assert "nodes FOUND, in memory.buffer.x" in words
+    assert "nodes found, in memory.buffer.x" in words
 
 
 def test_which_words_occur_in_the_last_task_is_measured(command, tmp_path):

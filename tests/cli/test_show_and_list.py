@@ -37,7 +37,7 @@ def test_options_that_people_use_come_first(command: Command) -> None:
     shown = command("run", "--help").out
     used, rare = shown.split("─ More options ─")
     assert all(f"{name} " in used for name in ("--dataset", "--method", "--seed", "--epochs", "--set", "--html"))
-    assert all(f"{name} " in rare for name in ("--threads", "--runs", "--checkpoint-every", "--plugin"))
+    assert all(f"{name} " in rare for name in ("--threads", "--runs", "--checkpoint-every"))
     assert "short for --set train.epochs=N" in " ".join(used.replace("│", "").split())
     assert "<bool>" not in shown
     assert re.search(r"--html +Also write", used), "a flag has no type beside it"

@@ -171,7 +171,7 @@ def test_a_class_of_tables_is_forgotten_by_its_name(command: Command) -> None:
 
 
 def test_inspect_says_what_was_understood(command: Command, tables: str) -> None:
-    (found,) = command("data", "--inspect", tables, "--json").json
+    (found,) = command("data", tables, "--json").json
     assert found["nodes"] == 90
     assert found["ids"] == ["acc-0", "acc-1", "acc-2"]
     assert found["columns"] == ["size", "country=DE", "country=FR"]
@@ -182,23 +182,22 @@ def test_inspect_says_what_was_understood(command: Command, tables: str) -> None
     assert not found["both_ways"]
     assert sum(one["nodes"] for one in found["neighbours"]) == 90
     assert found["isolated"] == found["neighbours"][0]["nodes"]
-    said = command("data", "--inspect", tables).out
+    said = command("data", tables).out
     for word in ("acc-0", "country=DE", "80 of 90 nodes", "class-balanced", "█", "4 to 7"):
         assert word in said
 
 
 def test_inspect_reads_every_graph_the_command_reads(command: Command, tmp_path: Path) -> None:
     write_graph(tmp_path / "mine.npz", edge_weight=np.linspace(0.5, 2, 120))
-    command("data", "--convert", "mine.npz", "-o", "mine.graph")
-    weighted, folder, made = command("data", "--inspect", "mine.npz", "mine.graph", "digits", "--json").json
+    command("data", "mine.npz", "--convert", "mine.graph")
+    weighted, folder, made = command("data", "mine.npz", "mine.graph", "digits", "--json").json
     assert 0.5 <= weighted["edge_weights"][0] < weighted["edge_weights"][1]
     assert (weighted["both_ways"], folder["both_ways"]) == (False, True)
     assert made["labelled"] == 1797
     write_graph(tmp_path / "bare.npz", y=None)
-    (bare,) = command("data", "--inspect", "bare.npz", "--json").json
+    (bare,) = command("data", "bare.npz", "--json").json
     assert (bare["labelled"], bare["classes"], bare["edge_homophily"]) == (0, {}, None)
-    complaint(command("data", "--inspect"), "Say which graph")
-    complaint(command("data", "--inspect", "nowhere.csv,edges.csv"), "does not exist")
+    complaint(command("data", "nowhere.csv,edges.csv"), "does not exist")
 
 
 def test_names_in_an_npz_file_come_out_again(command: Command, tmp_path: Path) -> None:

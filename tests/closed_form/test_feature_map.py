@@ -76,15 +76,7 @@ def test_how_columns_are_shared_by_hand() -> None:
     assert [part.width for part in parts] == [20, 21]
     assert [part.columns.restart for part in parts] == [0.1, 0.3]
     assert feature_map(5, 41, (0.1, 0.3)).inputs == 10
-    # One for every type of edges, too.
-    typed = dataclasses.replace(feature_map(5, 44, (0.1, 0.3)), edge_types=2)
-    assert [(part.columns.restart, part.columns.edge_type) for part in typed.parts] == [
-        (0.1, 0),
-        (0.1, 1),
-        (0.3, 0),
-        (0.3, 1),
-    ]
-    assert len({part.columns.seed for part in typed.parts}) == 4, "each has directions of its own"
+    assert len({part.columns.seed for part in parts}) == 2, "each has directions of its own"
 
 
 def test_narrow_features_by_hand() -> None:
@@ -151,7 +143,6 @@ def test_a_map_is_a_function_of_its_fields_and_every_field_tells_in_the_fingerpr
         {"restarts": (0.3, 0.1)},
         {"restarts": (0.1,)},
         {"seed": 1},
-        {"edge_types": 2},
     ]
     others = [dataclasses.replace(made, **change) for change in changes]
     assert len({each.fingerprint for each in [made, *others]}) == len(changes) + 1

@@ -234,7 +234,7 @@ def test_weights_stay_with_graphs_side_by_side(tmp_path: Path) -> None:
     assert not a[:40, 40:].any()
 
 
-def test_a_dataset_of_a_plugin_has_weights(tiny: Dataset) -> None:
+def test_a_dataset_made_in_memory_has_weights(tiny: Dataset) -> None:
     graph = tiny.graph
     weights = np.full(graph.num_edges, 0.5)
     made = SimpleNamespace(x=graph.x, edge_index=graph.edges, y=tiny.y, edge_weight=weights)

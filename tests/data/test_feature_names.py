@@ -109,7 +109,6 @@ def test_an_audit_says_which_text_is_kept() -> None:
     assert found["text"] == {
         "class_labels": ["u", "v"],
         "feature_names": ["amount", "who"],
-        "type_names": [],
         "hashed_categories": 2,
     }
     said = found["remarks"][0]

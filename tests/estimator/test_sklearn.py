@@ -11,7 +11,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data
 
 import ipal
 from ipal.data.streams import TaskStream
@@ -154,17 +154,6 @@ def test_nodes_without_a_label_do_not_count_and_unknown_classes_are_missed(tiny_
     data.y = None
     with pytest.raises(DataError, match="labels"):
         learner.score(data)
-
-
-def test_nodes_of_the_type_with_labels_are_scored(tiny_stream: TaskStream) -> None:
-    one, data = data_of(tiny_stream, 0), HeteroData()
-    data["person"].x, data["person"].y = one.x, one.y
-    data["person", "knows", "person"].edge_index = one.edge_index
-    data["thing"].x = torch.ones(3, 2)
-    data["person", "has", "thing"].edge_index = torch.tensor([[0, 1, 2], [0, 1, 2]])
-    learner = ipal.NCM().partial_fit(data)
-    assert learner.score(data) == accuracy_score(one.y.numpy(), learner.predict(data))
-    assert learner.decision_function(data).shape == (one.num_nodes, len(learner.classes_))
 
 
 # ---------------------------------------------------------------------- notebooks

@@ -161,4 +161,4 @@ def test_what_is_better_is_known_of_packages_too(tmp_path: Path, monkeypatch: py
     install_package(tmp_path, monkeypatch, {"judge": text}, {"ipal.metrics": {"faults": "judge:metric"}})
     assert metrics.is_higher_better("AP")
     assert not metrics.is_higher_better("FA")
-    assert metrics.is_higher_better("of a plugin that is not loaded")
+    assert metrics.is_higher_better("of a package that is not installed")

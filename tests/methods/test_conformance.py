@@ -17,7 +17,7 @@ from tests.learning import NARROW
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-@pytest.mark.parametrize("kind", [*map(learner_class, METHODS.own)], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*map(learner_class, METHODS.own.values())], ids=lambda kind: kind.__name__)
 def test_conforms(kind: type[ipal.Learner], check: Any) -> None:
     known = kind().get_params()
     small = {name: value for name, value in SMALL.items() if name in known}

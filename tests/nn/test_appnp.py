@@ -15,7 +15,7 @@ import ipal
 from ipal.backend.batches import sampled, whole_task
 from ipal.backend.fixed_batches import FixedBatches
 from ipal.backend.propagate import Spreading
-from ipal.backend.propagated import DEFAULTS, Columns, propagated, walk
+from ipal.backend.propagated import DEFAULTS, walk
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, Sampling, TestGraph
 from ipal.data.datasets import load
@@ -24,14 +24,12 @@ from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.errors import ConfigError
 from ipal.estimator import files
-from ipal.estimator.convert.hetero import task_of
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import learner_config
 from ipal.methods.ipal import IPAL
 from ipal.nn import embed
 from ipal.nn.encoders import APPNP, ENCODERS
 from ipal.system.memory_budget import Budget
-from tests.estimator.hetero_support import library
 from tests.learning import config, learn
 from tests.nn.encoders_support import GRAPHS, embedded, graph
 from tests.nn.support import HERE
@@ -99,17 +97,6 @@ def test_rows_are_those_of_dense_matrices(form: str, hidden: int) -> None:
             h = (1 - part.restart) * a @ h + part.restart * start
         found.append(normalize(h))
     torch.testing.assert_close(embedded(made, some).double(), torch.cat(found, dim=1), rtol=1e-4, atol=1e-5)
-
-
-def test_all_types_of_edges_count_as_one() -> None:
-    typed = task_of(library(), None).graph
-    assert len(typed.by_type) > 1
-    plain = Graph.of(typed.x, typed.neighbours)
-    made = network(typed.num_features)
-    torch.testing.assert_close(embedded(made, typed), embedded(made, plain), rtol=0, atol=0)
-    part = Columns(typed.num_features, typed.num_features, False, typed.num_features, 2, 0.1, (0,), edge_type=0)
-    of_one = Columns(**{**vars(part), "edge_type": None})
-    assert not torch.allclose(*(propagated(typed, [one], HERE) for one in (part, of_one)))
 
 
 # ------------------------------------------------------------------ how wide it is

@@ -11,7 +11,6 @@ from typer.models import OptionInfo
 
 from ipal.cli import app
 from tests.conftest import PROJECT
-from tests.support import write_graph
 
 SMALL = ("--dataset", "synthetic:nodes=240,classes=6,features=16", "--set", "train.epochs=1")
 
@@ -21,18 +20,6 @@ def test_a_damaged_run_is_listed_as_such_beside_the_others(command, tmp_path):
     (tmp_path / first / "result.json").write_text("{")
     rows = command("list", "runs", "--json").json
     assert {row["run"]: row["status"] for row in rows} == {first.name: "damaged", second.name: "finished"}
-
-
-def test_a_damaged_graph_is_reported_beside_the_others(command, tmp_path, monkeypatch):
-    graphs = tmp_path / "data" / "graphs"
-    graphs.mkdir(parents=True)
-    write_graph(graphs / "good.npz")
-    (graphs / "bad.npz").write_bytes(b"PK\x03\x04 not a graph")
-    monkeypatch.setenv("IPAL_DATA", str(tmp_path / "data"))
-    rows = {row["name"]: row for row in command("data", "--json").json}
-    assert rows["good"]["nodes"] == 40
-    assert not rows["bad"]["here"]
-    assert "bad.npz" in rows["bad"]["how_to_get"]
 
 
 def test_the_stored_configuration_of_a_run_gives_the_same_run(command, tmp_path):

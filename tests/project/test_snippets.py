@@ -50,7 +50,8 @@ def test_what_is_written_to_a_file_is_used() -> None:
             if block.kind == "write":
                 stem = block.title.removesuffix(".py")
                 later = "".join(other.text for other in found[place + 1 :] if other.kind in {"run", "write"})
-                assert re.search(rf"\b{re.escape(stem)}\b", later), f"{name}: nobody uses {block.title}"
+                used = r"pip install -e \." if block.title == "pyproject.toml" else rf"\b{re.escape(stem)}\b"
+                assert re.search(used, later), f"{name}: nobody uses {block.title}"
 
 
 @pytest.mark.parametrize("name", [*NAMES, "../README.md", "../CONTRIBUTING.md"])

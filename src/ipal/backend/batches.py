@@ -148,7 +148,7 @@ def _block(neighbours: Sampler, rows: Tensor, matrix: SampledRows, needs: Sequen
     itself = SparseMatrix(
         one_each, matrix.indices[starts], torch.ones(len(rows), device=starts.device), (len(rows), matrix.shape[1])
     )
-    edges = [Edges.of(matrix, weights=matrix.weights)] if "attention" in needs else []
+    edges = Edges.of(matrix, weights=matrix.weights) if "attention" in needs else None
     return Block(pairs, SparsePair(itself, itself.transposed()), edges)
 
 

@@ -52,7 +52,7 @@ class FixedBatches:
             return cls(task, sampling, runtime, needs, nodes, generator, rows) if rows.device == nodes.device else None
         if "all" in fanouts or "attention" in needs or isinstance(graph.x, sp.csr_array):
             return None
-        if graph.relations is not None or graph.neighbours.weights is not None or graph.num_edges == 0:
+        if graph.neighbours.weights is not None or graph.num_edges == 0:
             return None
         number = min(sampling.nodes, len(task.nodes))
         if number * prod(1 + cast(int, fanout) for fanout in fanouts[:-1]) > MOST_ROWS:

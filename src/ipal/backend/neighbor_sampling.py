@@ -19,7 +19,6 @@ from ipal.backend import fused
 from ipal.backend.sparse import SparseMatrix, read_only, row_starts
 from ipal.data.csr import Norm
 from ipal.data.graph import Graph
-from ipal.errors import DataError
 
 Fanout = int | Literal["all"]
 Item = TypeVar("Item")
@@ -66,8 +65,6 @@ class Sampler:
     @classmethod
     def of(cls, graph: Graph, device: torch.device) -> "Sampler":
         """Made once, and kept as long as the graph lives."""
-        if graph.relations is not None:
-            raise DataError("A graph with types of edges is learned as a whole, not in mini-batches: set batch='full'.")
 
         def move(part: NDArray[Any]) -> Tensor:
             return read_only(part).to(device)

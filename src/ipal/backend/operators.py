@@ -20,7 +20,7 @@ from ipal.backend.attention import Edges, attention
 from ipal.backend.propagated import Propagated
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, sparse_matmul
-from ipal.data.csr import Norm, with_loops
+from ipal.data.csr import Norm
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 
@@ -42,8 +42,8 @@ class Block:
     aggregation: Mapping[Norm, SparsePair]
     own: SparsePair | None = None
     """Picks the nodes that are computed among those that are read; None where they are the same."""
-    edges: Sequence[Edges] = ()
-    """For attention: a node's own loop among them. One for each type of edges."""
+    edges: Edges | None = None
+    """For attention: a node's own loop among them."""
 
 
 class LayerInput(ABC):
@@ -79,8 +79,8 @@ class TensorInput(LayerInput):
     def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
         z = self.projected(weight)
         own = z if self.block.own is None else sparse_matmul(self.block.own, z)
-        first, *more = (attention(edges, z, own, query, key) for edges in self.block.edges)
-        return sum(more, first)
+        assert self.block.edges is not None, "attention was asked for"
+        return attention(self.block.edges, z, own, query, key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,10 +217,10 @@ def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDAr
         )
         for norm in norms(needs)
     }
-    edges = []
-    for one in graph.by_type if "attention" in needs else ():
-        matrix = SparseMatrix.of(some(with_loops(one, 0, graph.num_nodes)), device)
-        edges.append(Edges.of(matrix, weights=None if one.weights is None else matrix.values))
+    edges = None
+    if "attention" in needs:
+        matrix = SparseMatrix.of(some(graph.with_loops), device)
+        edges = Edges.of(matrix, weights=matrix.values if graph.is_weighted else None)
     if rows is None or not {"own", "attention"} & set(needs):
         return Block(aggregation, None, edges)
     entries = (np.ones(len(rows), dtype=np.float32), rows, np.arange(len(rows) + 1))

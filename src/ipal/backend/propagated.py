@@ -52,8 +52,6 @@ class Columns:
     restart: float
     seed: tuple[int, ...]
     """Of the projection."""
-    edge_type: int | None = 0
-    """Which type of edges features are propagated over; None for those of all types together."""
 
     def drawn(self, rows: int) -> NDArray[np.float32]:
         """The first rows of the projection, (rows, columns)."""
@@ -115,8 +113,7 @@ def propagated(graph: Graph, parts: Sequence[Columns], runtime: Runtime, at: Ten
     lengths = torch.zeros(len(parts), n, dtype=torch.float64, device=runtime.device)
     offset = 0
     for part, squares in zip(parts, lengths, strict=True):
-        neighbours = graph.neighbours if part.edge_type is None else graph.by_type[part.edge_type]
-        spread = Spreading(neighbours, runtime.device)
+        spread = Spreading(graph.neighbours, runtime.device)
         for begin, start in _starts(graph, part, runtime):
             block = walk(start, spread, part.steps, part.restart)
             block = block if at is None else block[at]

@@ -6,7 +6,6 @@ A file holds only what differs from the defaults:
     kind: table1                  # what `ipal report` makes of it: table1, table2, figure6, or study for any rows
     seeds: 5                      # 0 to 4, or a list
     tuning_seeds: 2               # 100 and 101, or a list: grids are searched with these, and grow at their edges
-    plugins: [mine.py]            # files beside it whose methods, datasets, … are used below
     preset: table1-cs             # another experiment, of which every entry takes the values chosen for its method
     all: {dataset: cs}            # settings of every run; those under a method's name are for its entries alone
     entries:
@@ -38,12 +37,11 @@ from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import own_settings
 from ipal.runs.config_files import complaining, presets, read_config_node
 from ipal.runs.manifest import Kind
-from ipal.runs.plugins import load_plugin
 from ipal.runs.resolved import check_settings
 from ipal.system.documents import yaml_value
 from ipal.system.files import is_file
 
-PARTS = ("about", "like", "preset", "kind", "seeds", "tuning_seeds", "plugins", "all", "entries")
+PARTS = ("about", "like", "preset", "kind", "seeds", "tuning_seeds", "all", "entries")
 MOST_SEEDS, MOST_RUNS = 1000, 10_000
 """Most runs of one file."""
 NULL = "tag:yaml.org,2002:null"
@@ -111,8 +109,6 @@ class Experiment:
     seeds: tuple[int, ...]
     tuning_seeds: tuple[int, ...]
     """Of the runs by which settings are chosen; none: those above."""
-    plugins: tuple[Path, ...]
-    """Files that are loaded."""
     common: Settings
     entries: tuple[ExperimentEntry, ...]
 
@@ -185,10 +181,9 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
     if kind not in get_args(Kind):
         known = did_you_mean(shortened(kind), get_args(Kind))
         raise source.error(parts["kind"][0], f"Unknown kind '{shortened(kind)}'.{known}")
-    plugins = (*(like.plugins if like else ()), *(_plugins(source, *parts["plugins"]) if "plugins" in parts else ()))
     line, node = parts["all"]
     named = [name.partition(".")[0] for name in source.mapping(node)]
-    methods = dict.fromkeys([*METHODS.here(), *(name for name in named if name in METHODS)])
+    methods = dict.fromkeys([*METHODS.own, *(name for name in named if name in METHODS)])
     shared = _shared()
     everywhere = [*shared, "dataset", "method", "preset", *itertools.chain.from_iterable(map(_own, methods))]
     common = (like.common if like else {}) | source.settings({"preset": parts["preset"]} if "preset" in parts else {})
@@ -217,7 +212,6 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
         kind=kind,
         seeds=seeds,
         tuning_seeds=tuning,
-        plugins=plugins,
         common=common,
         entries=tuple(entries),
     )
@@ -244,17 +238,6 @@ def _like(source: "_Source", line: int, node: yaml.Node, takers: tuple[Path, ...
     if not is_file(other) or other.resolve() in takers:
         raise source.error(line, f"There is no other experiment file {other}.")
     return read_experiment(other, takers)
-
-
-def _plugins(source: "_Source", line: int, node: yaml.Node) -> tuple[Path, ...]:
-    """The plugin files that a file names, loaded."""
-    names = source.value(node)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise source.error(line, "'plugins' takes a list of files, as [my_method.py].")
-    try:
-        return tuple(Path(str(load_plugin(source.path.parent / name).__file__)) for name in names)
-    except ConfigError as error:
-        raise source.error(line, str(error)) from error
 
 
 def _entry(

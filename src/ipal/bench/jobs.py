@@ -35,8 +35,6 @@ class Job:
     """Resolved."""
     runs: Path
     data_root: Path
-    plugins: tuple[Path, ...] = field(default=(), kw_only=True)
-    """Plugin files to load first."""
     stack: int = field(default=1, kw_only=True)
     """How many runs on a GPU that differ in numbers alone may take their steps as one."""
 
@@ -182,13 +180,10 @@ class GroupRunner:
         os.environ["OMP_NUM_THREADS"] = str(group.threads)
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
         from ipal.bench.interleave import run_interleaved
-        from ipal.runs.plugins import load_plugin
 
         runs, outcomes = {}, Outcomes()
         for job in group.jobs:
             try:
-                for plugin in job.plugins:
-                    load_plugin(plugin)
                 runs[job.name] = self._resolver_for(job).resolve(job.config), job.folder
             except Exception as error:
                 outcomes[job.name] = job.folder.note_failure(error)

@@ -23,7 +23,6 @@ from ipal.runs import manifest
 from ipal.runs.manifest import GridPoint
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder
-from ipal.system.plugins import loaded_files, options_for
 
 MOST_EXTENSIONS = 4
 """How often a grid grows."""
@@ -274,7 +273,7 @@ def prepare(
         rows = [resolver.row(file, entry, seeds, tune) for entry in file.entries if not only or entry.label in only]
         if rows:
             dataset = resolver.jobs[rows[0].points[0].runs[0]].config.dataset
-            command = f"ipal bench {file.path}{options}{options_for(set(loaded_files()) - {*file.plugins})}"
+            command = f"ipal bench {file.path}{options}"
             suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
     return suite
 
@@ -324,7 +323,7 @@ class _Resolver:
             self._resolver.stream(config, data)
         with file.blaming(entry, point):
             config = self._resolver.resolve(config).config
-            return Job(config, self.runs, self.root, plugins=loaded_files(), stack=self.stack)
+            return Job(config, self.runs, self.root, stack=self.stack)
 
 
 ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": processes, "ray": ray_cluster}

@@ -22,7 +22,7 @@ from ipal.runs.overview import overview
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import is_file
 from ipal.system.optional import need_extra
-from ipal.system.plugins import Registry, in_words, loaded_files, options_for
+from ipal.system.plugins import Registry
 
 if TYPE_CHECKING:
     from ipal.runs.resolved import Resolved
@@ -48,15 +48,6 @@ EXPERIMENT, USE, MAINTAIN = "Experiment", "Use a model", "Maintain a model"
 """The groups of commands in the help."""
 RARE = "More options"
 """The group of options, below the others, that are seldom needed."""
-Plugins = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--plugin",
-        metavar="FILE.py",
-        help="Load methods, datasets, … from a Python file of yours; may be repeated.",
-        rich_help_panel=RARE,
-    ),
-]
 
 
 class _PlainFlags:
@@ -77,7 +68,7 @@ class _Commands(_PlainFlags, TyperGroup): ...
 
 
 class _App(typer.Typer):
-    """Commands that all take --plugin, and the options of a run where they ask for its configuration (`wanted`)."""
+    """Commands that take the options of a run where they ask for its configuration (`wanted`)."""
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         register = super().command(name, cls=_Command, **options)
@@ -90,23 +81,17 @@ class _App(typer.Typer):
 
 
 def _complete(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
-    """The command as typer takes it: loads plugins, and returns what is to be done when all options are understood."""
+    """The command as typer takes it: returns what is to be done when all options are understood."""
     own, of_run = (dict(inspect.signature(one).parameters) for one in (command, wanted_run))
     makes_run = own.pop("wanted", None) is not None
 
     @functools.wraps(command)
-    def complete(*, plugins: Plugins = None, **options: Any) -> Callable[[], None]:
-        if plugins:
-            from ipal.runs.plugins import load_plugin
-
-            for path in plugins:
-                load_plugin(path)
+    def complete(**options: Any) -> Callable[[], None]:
         if makes_run:
             options["wanted"] = wanted_run(**{name: options.pop(name) for name in of_run})
         return functools.partial(command, **options)
 
-    last = inspect.Parameter("plugins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
-    every = [*(of_run.values() if makes_run else ()), *own.values(), last]
+    every = [*(of_run.values() if makes_run else ()), *own.values()]
     changed: Any = complete
     changed.__signature__ = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every])
     changed.__annotations__ = {one.name: one.annotation for one in every}
@@ -165,8 +150,25 @@ MemoryLimit = Annotated[
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
+GraphName = Annotated[
+    str,
+    typer.Option("--graph", metavar="GRAPH", help="Name, file, folder, or nodes.csv,edges.csv; no labels needed."),
+]
+Directed = Annotated[
+    bool | None,
+    typer.Option("--directed/--undirected", help="Directed or undirected edges; default: as the model learned them."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Html = Annotated[bool, typer.Option("--html", help="Also write an HTML page of the run.")]
 Long = Annotated[bool, typer.Option("--long", help="Also metrics, what is stored, and the protocol, in words.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any setting by its dotted name, as ipal.gamma=0.7 ('ipal list methods --long'); may be repeated.",
+    ),
+]
 RUNS = Path("runs")
 Show = Callable[[RunFolder, dict[str, Any]], None]
 
@@ -187,14 +189,7 @@ def wanted_run(
         int | None,
         typer.Option("--epochs", metavar="N", help="Epochs of every task: short for --set train.epochs=N."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any setting by its dotted name, as ipal.gamma=0.7 ('ipal list methods --long'); may be repeated.",
-        ),
-    ] = None,
+    settings: Settings = None,
     split: Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")] = None,
     preset: Annotated[
         str | None,
@@ -226,7 +221,7 @@ def settings_of_methods() -> Iterator[str]:
     from ipal.estimator.registry import METHODS
     from ipal.estimator.settings import own_settings
 
-    for name, method in METHODS.here().items():
+    for name, method in METHODS.own.items():
         yield from (f"{name}.{setting}" for setting in own_settings(method))
 
 
@@ -258,7 +253,7 @@ def run(
                 render.note(f"This run was interrupted before; resuming {folder.path.name}")
             _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=resolved.runtime(budget))
     if html:
-        from ipal.cli.page import write_page
+        from ipal.cli.report import write_page
 
         write_page([str(folder.path)], runs, root=root)
 
@@ -296,7 +291,7 @@ def show(
 ) -> None:
     """Show a finished run (accuracy matrix, AP, AF, time, memory, what is stored), or a model file and its history."""
     if is_file(Path(name)):
-        from ipal.cli.model_card import show_model
+        from ipal.cli.models import show_model
 
         return show_model(Path(name).resolve(), as_json)
     folder = RunStore(runs).find(name)
@@ -328,7 +323,7 @@ def list_things(
 
 def _finished_before(wanted: RunConfig, runs: Path, root: Path | None) -> RunFolder | None:
     """The finished run of the same request on the same graph, found without torch."""
-    folder = None if loaded_files() else RunStore(runs).asked_before(wanted)
+    folder = RunStore(runs).asked_before(wanted)
     if folder is None:
         return None
     from ipal.data.datasets import load
@@ -362,7 +357,7 @@ def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "
 def _execute(resolved: "Resolved", folder: RunFolder, show: Show, **options: Any) -> None:
     from ipal.runs import runner
 
-    again = f"ipal resume {folder.path}{options_for(loaded_files())}"
+    again = f"ipal resume {folder.path}"
     interrupted = f"Interrupted; nothing saved is lost. Go on with: {again}"
     with render.interruptible(interrupted), render.ProgressLine() as line:
         for _ in runner.run_by_epochs(resolved, folder, line, **options):
@@ -398,7 +393,7 @@ def _registry(what: str) -> Registry[Any]:
         from ipal.data.datasets.catalog import CATALOG
 
         return CATALOG
-    from ipal.runs.plugins import REGISTRIES
+    from ipal.runs.resolved import REGISTRIES
 
     registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
     if what not in registries:
@@ -413,11 +408,12 @@ def _things(registry: Registry[Any], root: Path | None) -> list[dict[str, Any]]:
 
         rows = [describe(name, data_root(root)) for name in all_names(data_root(root))]
     else:
-        rows = [_described(thing, registry.kind) for thing in registry.here().values()]
-    listed = {row["name"] for row in rows}
-    rows += [{"name": name} for name in registry if name not in listed]
-    origins = {row["name"]: registry.origin(row["name"]) for row in rows if row["name"] in registry}
-    return [{**row, "plugin": in_words(origins.get(row["name"]))} for row in rows]
+        rows = [_described(thing, registry.kind) for thing in registry.own.values()]
+    rows += [{"name": name} for name in registry.entries]
+    for row in rows:
+        package = registry.package(row["name"])
+        row["plugin"] = package and str(package)
+    return rows
 
 
 def _described(thing: Any, kind: str) -> dict[str, Any]:

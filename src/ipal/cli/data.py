@@ -1,54 +1,95 @@
-"""`ipal data`: which graphs there are, what is understood of them, and how to get the others."""
+"""`ipal data`: what is understood of graphs, how to get them, and the conversion of one to a memory-mapped folder."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from ipal.cli import render, render_graph
+from ipal.cli import render
 from ipal.cli.app import AsJson, DataRoot
 from ipal.errors import ConfigError
 
+BAR, MOST_NAMED = 40, 12
+"""Characters of the longest bar; classes and columns that are named."""
+
 
 def data(
-    names: Annotated[list[str] | None, typer.Argument(help="Names or paths of graphs; default all datasets.")] = None,
+    names: Annotated[list[str], typer.Argument(help="Names or paths of graphs: see 'ipal list datasets'.")],
     root: DataRoot = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the named datasets first.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the datasets first.")] = False,
     convert: Annotated[
-        bool, typer.Option("--convert", help="Write the named dataset as a memory-mapped folder (-o).")
-    ] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for --convert, as NAME.graph.")] = None,
+        Path | None,
+        typer.Option("--convert", metavar="FOLDER", help="Write the graph as a memory-mapped folder, as NAME.graph."),
+    ] = None,
     directed: Annotated[bool, typer.Option("--directed", help="With --convert: keep the direction of edges.")] = False,
-    details: Annotated[
-        bool,
-        typer.Option("--inspect", help="Show what is understood of the named graphs: labels, homophily, degrees, …"),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show which datasets are available, with statistics and hashes, and how to get the others."""
+    """Show what is understood of graphs: size, labels, homophily, degrees, hash; or how to get them."""
+    from ipal.data import datasets
     from ipal.data.datasets import catalog, inspect
 
     folder = catalog.data_root(root)
     if download:
-        if not names:
-            raise ConfigError("Say which dataset to download: ipal data --download cs")
         for name in names:
             render.note(f"downloading {name} to {folder}")
             catalog.download(name, folder)
-    if convert:
-        if output is None or len(names or []) != 1:
-            raise ConfigError("Say what to convert, and where to: ipal data --convert cs -o cs.graph")
-        rows = [inspect.converted((names or [])[0], output, folder, undirected=not directed)]
-    elif details:
-        if not names:
-            raise ConfigError("Say which graph to inspect: ipal data --inspect nodes.csv,edges.csv")
-        rows = [inspect.understood(name, folder) for name in names]
-    else:
-        rows = [inspect.look(name, folder) for name in names] if names else inspect.look_at_all(folder)
+    if convert is not None:
+        if len(names) != 1:
+            raise ConfigError("Name one graph to convert: ipal data cs --convert cs.graph")
+        datasets.convert(names[0], convert, folder, undirected=not directed)
+        names = [str(convert.resolve())]
+    rows = [inspect.look(name, folder) for name in names]
     if as_json:
         render.as_json(rows)
-    elif details:
-        for row in rows:
-            render_graph.show(row)
     else:
-        render.survey(rows, folder)
+        for row in rows:
+            _show(row)
+
+
+def _show(facts: dict[str, Any]) -> None:
+    if not facts["here"]:
+        return render.say(facts["how_to_get"])
+    n, classes, weights = facts["nodes"], facts["classes"], facts["edge_weights"]
+    named = f", called {', '.join(map(str, facts['ids']))}, …" if facts["ids"] else ", numbered from 0"
+    way = "all run both ways" if facts["both_ways"] else "some run one way (a run adds the other, unless told not to)"
+    kept = "sparse" if facts["sparse"] else "dense"
+    largest = sorted(classes.items(), key=lambda one: -one[1])
+    balanced = facts["balanced_homophily"]
+    beside = "" if balanced is None else f" (class-balanced: {balanced:.3f})"
+    homophily = f"{facts['edge_homophily'] or 0:.3f} of the edges join nodes of one class{beside}"
+    render.facts(
+        {
+            "graph": f"{facts['name']} ({facts['about']})",
+            "nodes": f"{n:,}{named}",
+            "edges": f"{facts['edges']:,}; {way}",
+            "weights": f"{weights[0]:g} to {weights[1]:g}" if weights else "none (every edge counts one)",
+            "features": f"{facts['features']:,}, {kept}, {facts['share_not_zero']:.1%} not zero",
+            "columns": _some(facts["columns"]),
+            "classes": f"{len(classes)}: " + _some([f"{name} ({size:,})" for name, size in largest]),
+            "labelled": f"{facts['labelled']:,} of {n:,} nodes ({facts['labelled'] / n:.1%})",
+            "homophily": "" if facts["edge_homophily"] is None else homophily,
+            "isolated": f"{render.many(facts['isolated'], 'node')} without an edge",
+            "components": "" if facts["components"] is None else f"{facts['components']:,}",
+            "known too": ", ".join(facts["of_every_node"]),
+            "remark": facts["remark"],
+            "SHA-256": facts["hash"],
+            "path": facts["path"],
+        }
+    )
+    render.out.print(_degrees(facts["neighbours"]))
+
+
+def _degrees(distribution: list[dict[str, int]]) -> Table:
+    """One bar for each doubling of the number of neighbours."""
+    most = max(one["nodes"] for one in distribution)
+    shown = render.table(("neighbours", "nodes", ""), numbers=("neighbours", "nodes"))
+    for one in distribution:
+        span = str(one["from"]) if one["from"] == one["to"] else f"{one['from']} to {one['to']}"
+        bar = "█" * round(BAR * one["nodes"] / most) or "▏" * bool(one["nodes"])
+        shown.add_row(span, f"{one['nodes']:,}", bar)
+    return shown
+
+
+def _some(words: list[str]) -> str:
+    return ", ".join(words[:MOST_NAMED]) + f", and {len(words) - MOST_NAMED} more" * (len(words) > MOST_NAMED)

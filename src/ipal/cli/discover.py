@@ -5,25 +5,20 @@ import io
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
-from ipal.cli.models import Force, new_file
-from ipal.cli.opened import Directed, GraphName, opened
-from ipal.system.files import written_whole
+from ipal.cli.app import RUNS, AsJson, DataRoot, Directed, Force, GraphName, ModelName, Runs
+from ipal.cli.models import new_file, opened
+from ipal.system.files import write_atomically
 
 
 def discover(
     name: ModelName,
     graph: GraphName,
-    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file: node, group.")],
-    reject: Annotated[
-        float, typer.Option("--reject", metavar="SHARE", help="Share of known nodes that may be lost.")
-    ] = 0.05,
-    classes: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="How many groups; chosen where it is not given.")
-    ] = None,
+    out: Annotated[Path, Option("--out", "-o", help="CSV file: node, group.")],
+    reject: Annotated[float, Option("--reject", metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
+    classes: Annotated[int | None, Option(min=1, max=1000, help="How many groups; default: chosen.")] = None,
     directed: Directed = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -37,18 +32,16 @@ def discover(
     from ipal.estimator.open_world.discover import discover as grouped
 
     groups = grouped(model, model.checked(read.graph), reject, classes)
-    with written_whole(target) as file:
-        text = io.TextIOWrapper(file, "utf-8", newline="")
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(["node", "group"])
-        for number, group in enumerate(groups):
-            ids = group.nodes if read.ids is None else read.ids[group.nodes]
-            table.writerows([one, number] for one in ids.tolist())
-        text.detach()  # flushed; the file is closed by its owner
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["node", "group"])
+    for number, group in enumerate(groups):
+        ids = group.nodes if read.ids is None else read.ids[group.nodes]
+        table.writerows([one, number] for one in ids.tolist())
+    write_atomically(target, text.getvalue())
     if as_json:
         plain = [{"nodes": one.size, "cohesion": one.cohesion, "nearest": one.nearest} for one in groups]
-        render.as_json({"file": str(target), "model": str(path), "groups": plain})
-        return
+        return render.as_json({"file": str(target), "model": str(path), "groups": plain})
     shown = render.table(("group", "nodes", "cohesion", "taken for"), numbers=["group", "nodes", "cohesion"])
     for number, one in enumerate(groups):
         nearest = ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in one.nearest)

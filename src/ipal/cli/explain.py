@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
-from ipal.cli.models import Force, new_file
-from ipal.cli.opened import Directed, GraphName, opened
+from ipal.cli.app import RUNS, AsJson, DataRoot, Directed, Force, GraphName, ModelName, Runs
+from ipal.cli.models import new_file, opened
 from ipal.errors import ConfigError
 
 

@@ -7,8 +7,8 @@ import typer
 from rich.table import Table
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, ModelName, Runs
-from ipal.cli.models import Force, new_file
+from ipal.cli.app import RUNS, AsJson, Force, ModelName, Runs
+from ipal.cli.models import new_file
 from ipal.runs.run_folder import RunStore
 
 if TYPE_CHECKING:

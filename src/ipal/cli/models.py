@@ -1,65 +1,109 @@
-"""Commands that change a saved model: its file is replaced, or another is written; whole or not at all."""
+"""Saved models: opened with a graph, shown, and changed. A changed file is written whole or not at all."""
 
 from collections.abc import Callable
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument, Option
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, ModelName, Runs
-from ipal.cli.opened import Directed, is_directed
+from ipal.cli.app import RUNS, AsJson, Directed, Force, ModelName, Runs
 from ipal.errors import ConfigError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
 
 if TYPE_CHECKING:  # torch takes seconds to load
+    from ipal.data.dataset import Dataset
     from ipal.estimator.learner import Learner
+    from ipal.estimator.model import Model
 
-Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
-Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="File for the result; default: the model's own file is replaced.")
-]
-Counts = dict[str, int]
+Out = Annotated[Path | None, Option("--out", "-o", help="File for the result; default: the model's own is replaced.")]
+Paths = list[Path] | None
 
 
-# ---------------------------------------------------------------------- forgetting, and models added
+# ---------------------------------------------------------------------- opened and shown
+
+
+class Opened(NamedTuple):
+    """A saved model, and a graph to predict on."""
+
+    path: Path
+    model: "Model"
+    data: "Dataset"
+    directed: bool
+
+
+def opened(name: str, graph: str, runs: Path, root: Path | None, directed: bool | None, device: str = "cpu") -> Opened:
+    """Read a model and a graph to predict on; its edges are taken as the model learned them, unless said."""
+    path = RunStore(runs).model_file(name)
+    run = RunFolder.of_model(path)
+
+    from ipal.data.datasets import load_to_predict
+    from ipal.estimator.files import load
+
+    model = load(path, device=device)
+    one_way = model.schema.directed if directed is None else directed
+    data = load_to_predict(graph, root or (run.data_root() if run else None), undirected=not one_way)
+    return Opened(path, model, data, one_way)
+
+
+def show_model(path: Path, as_json: bool) -> None:
+    """What a saved model is, what it keeps, and its history."""
+    from ipal.estimator.display import in_words
+    from ipal.estimator.files import load
+
+    model = load(path)
+    kept, counts = model.memory_report(), model.nodes_behind_class()
+    content = {
+        "model": str(path),
+        "bytes": path.stat().st_size,
+        "method": model.name,
+        "features": model.num_features,
+        "classes": {name: counts.get(name) for name in map(str, model.labels)},
+        "kept": kept["items"],
+        "stores_exemplars": kept["stores_exemplars"],
+        "history": [event.model_dump() for event in model.history],
+    }
+    if as_json:
+        return render.as_json(content)
+    rows = [(name, "" if nodes is None else str(nodes)) for name, nodes in content["classes"].items()]
+    render.out.print(render.table(("class", "nodes learned"), rows, numbers=["nodes learned"]))
+    history = render.table(("when", "what", "classes", "nodes"), numbers=["nodes"], title="History")
+    for one in model.history:
+        more = one.number - len(one.classes)
+        classes = ", ".join(one.classes) + f" and {more} more" * (more > 0)
+        classes += f" -> {', '.join(one.into)}" * bool(one.into)
+        history.add_row((one.time or "").replace("T", " "), one.what, classes, str(one.nodes or ""))
+    render.out.print(history)
+    render.facts(
+        {
+            "model": f"{in_words(model)}; {render.many(model.num_features, 'feature')} a node",
+            "kept": render.kept(kept, items=True),
+            "file": f"{path} ({render.size(content['bytes'])})",
+        }
+    )
+
+
+# ---------------------------------------------------------------------- commands that change a model
 
 
 def forget(
     name: ModelName,
     classes: Annotated[
         list[str] | None,
-        typer.Option(
-            "--class",
-            metavar="NAME",
-            help="Forget a class; may be repeated. Its nodes teach nothing, and stay in the graphs.",
-        ),
+        Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs. May be repeated."),
     ] = None,
     rows: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--rows", metavar="GRAPH", help="Forget what nodes taught: as if they had had no label. May be repeated."
-        ),
+        Paths, Option("--rows", metavar="GRAPH", help="Forget what nodes taught: as if they had had no label.")
     ] = None,
     nodes: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--nodes", metavar="GRAPH", help="Forget nodes: as if they had never been there. May be repeated."
-        ),
+        Paths, Option("--nodes", metavar="GRAPH", help="Forget nodes: as if they had never been there.")
     ] = None,
-    graphs: Annotated[
-        list[Path] | None,
-        typer.Option("--graph", metavar="GRAPH", help="With --class: what was learned. May be repeated."),
-    ] = None,
+    graphs: Annotated[Paths, Option("--graph", metavar="GRAPH", help="With --class: what was learned.")] = None,
     which: Annotated[
         str | None,
-        typer.Option(
-            "--which",
-            metavar="NODES",
-            help="Ids or numbers of nodes, as 3,17,25, or a file with one a line; replaces the array forget.",
-        ),
+        Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line."),
     ] = None,
     directed: Directed = None,
     out: Out = None,
@@ -72,9 +116,9 @@ def forget(
     Sums, ridge, calibration and history are those of that model. For it all
     graphs are needed, from the first one concerned to the last one learned, as
     they were learned: name each with an option of its own. A graph is an .npz
-    file with edge_index, y and x, and boolean arrays forget (nodes to forget)
-    and train (training nodes; default all that have a label); or tables,
-    nodes.csv,edges.csv, with --which.
+    file with edge_index, y and x, and boolean arrays forget (nodes to forget,
+    unless --which names them) and train (training nodes; default all that have
+    a label); or tables, nodes.csv,edges.csv, with --which.
 
     The file of the model is replaced; copies of it and merged models are not.
     """
@@ -89,25 +133,106 @@ def forget(
         from ipal.data.datasets.forget_file import read_departures, read_taught
         from ipal.estimator import edits
 
-        undirected = not is_directed(learner.model_, directed)
+        undirected = not (learner.model_.schema.directed if directed is None else directed)
         if paths := rows or nodes:
             leaving: Any = read_departures(paths, which, undirected=undirected)
             return (edits.forget_rows if rows else edits.forget_nodes)(learner, leaving)
         taught: Any = [read_taught(path, undirected=undirected) for path in graphs or ()]
         return edits.forget_class(learner, [_label(learner, one) for one in dict.fromkeys(classes or ())], taught)
 
-    done = rewritten(name, out, force, runs, change, "forgot")
-    if done.target != done.source:
-        render.note(f"{done.source} still remembers: delete it once it is no longer needed.")
-    _show(done, as_json)
+    rewritten(name, out, force, runs, change, "forgot", as_json)
+    if out is not None:
+        render.note(f"{RunStore(runs).model_file(name)} still remembers: delete it once it is no longer needed.")
+
+
+def rename(
+    name: ModelName,
+    old: Annotated[str, Argument(metavar="OLD", help="A class of the model.")],
+    new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Give a class of a model another name; nothing else changes. Works for every method."""
+
+    def change(learner: "Learner") -> object:
+        from ipal.estimator.edits import rename_class
+
+        return rename_class(learner, _label(learner, old), _label(learner, new))
+
+    rewritten(name, out, force, runs, change, f"renamed {old} to {new}", as_json)
+
+
+def merge_classes(
+    name: ModelName,
+    classes: Annotated[list[str], Argument(metavar="CLASS", help="At least two classes of the model.")],
+    into: Annotated[str, Option("--into", metavar="NAME", help="The class they become: one of them, or new.")],
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Make one class of several, as if they had always been one.
+
+    Exact for analytic, ncm and slda. ipal and pcl pool the prototypes; their
+    encoder stays as it was trained. Methods with a trained classifier refuse.
+    """
+
+    def change(learner: "Learner") -> object:
+        from ipal.estimator.edits import merge_classes as merged
+
+        return merged(learner, [_label(learner, one) for one in classes], _label(learner, into))
+
+    rewritten(name, out, force, runs, change, f"merged {', '.join(classes)} into {into}", as_json)
+
+
+def relabel(
+    name: ModelName,
+    graph: Annotated[
+        list[Path], Option("--graph", metavar="GRAPH", help="A graph that was learned, as .npz; may be repeated.")
+    ],
+    directed: Directed = None,
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Correct the labels that nodes were learned with, or split classes, as if they had been learned so.
+
+    All graphs are needed, from the first one concerned to the last one
+    learned. Each has edge_index, x, the labels as they were learned (y) and as
+    they should have been (new_y, of known classes or new ones), and a boolean
+    array train: the nodes that taught (default all). Exact for analytic, ncm
+    and slda; other methods refuse.
+    """
+
+    def change(learner: "Learner") -> object:
+        from ipal.data.datasets.forget_file import read_correction
+        from ipal.estimator import edits
+
+        undirected = not (learner.model_.schema.directed if directed is None else directed)
+        graphs: Any = [read_correction(one, undirected=undirected) for one in graph]
+        return edits.relabel(learner, graphs)
+
+    rewritten(name, out, force, runs, change, "relabelled", as_json)
+
+
+def _label(learner: "Learner", name: str) -> int | str:
+    """The label that is written so: of a known class, or else of a new one, of the same kind."""
+    labels = learner.model_.labels
+    by_name = {str(label): label for label in labels}
+    if name in by_name or isinstance(labels[0], str):
+        return by_name.get(name, name)
+    try:
+        return int(name)
+    except ValueError:
+        return name
 
 
 def merge(
-    models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL", help="At least two: model files, run folders, or (parts of) names of runs."),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for the merged model.")],
+    models: Annotated[list[str], Argument(metavar="MODEL", help="At least two: files, folders, or names of runs.")],
+    out: Annotated[Path, Option("--out", "-o", help="File for the merged model.")],
     force: Force = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
@@ -130,135 +255,33 @@ def merge(
     from ipal.estimator.learners import load
 
     parts = [load(file) for file in files]
+    named = [(str(file), part.model_.nodes_behind_class()) for file, part in zip(files, parts, strict=True)]
     whole = reduce(merge_models, parts)
     _write(whole, target, partial(new_file, out, force))
     counts = whole.model_.nodes_behind_class()
     if as_json:
-        named = [(str(file), part.model_.nodes_behind_class()) for file, part in zip(files, parts, strict=True)]
-        render.as_json(
-            {
-                "model": str(target),
-                "nodes_behind_class": counts,
-                **whole.model_.method.chosen(whole.model_.state.memory),
-                "merged": [{"model": file, "nodes_behind_class": own} for file, own in named],
-            }
-        )
-        return
+        chosen = whole.model_.method.chosen(whole.model_.state.memory)
+        merged = [{"model": file, "nodes_behind_class": own} for file, own in named]
+        return render.as_json({"model": str(target), "nodes_behind_class": counts, **chosen, "merged": merged})
     rows = [(name, str(nodes)) for name, nodes in counts.items()]
     render.out.print(render.table(("class", "nodes"), rows, numbers=["nodes"]))
     total = f"{render.many(len(counts), 'class')}, {render.many(sum(counts.values()), 'node')}"
     render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
 
 
-# ---------------------------------------------------------------------- classes
-
-
-def rename(
-    name: ModelName,
-    old: Annotated[str, typer.Argument(metavar="OLD", help="A class of the model.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
-    out: Out = None,
-    force: Force = False,
-    runs: Runs = RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Give a class of a model another name; nothing else changes. Works for every method."""
-
-    def change(learner: "Learner") -> object:
-        from ipal.estimator.edits import rename_class
-
-        return rename_class(learner, _label(learner, old), _label(learner, new))
-
-    _show(rewritten(name, out, force, runs, change, f"renamed {old} to {new}"), as_json)
-
-
-def merge_classes(
-    name: ModelName,
-    classes: Annotated[list[str], typer.Argument(metavar="CLASS", help="At least two classes of the model.")],
-    into: Annotated[str, typer.Option("--into", metavar="NAME", help="The class they become: one of them, or new.")],
-    out: Out = None,
-    force: Force = False,
-    runs: Runs = RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Make one class of several, as if they had always been one.
-
-    Exact for analytic, ncm and slda. ipal and pcl pool the prototypes; their
-    encoder stays as it was trained. Methods with a trained classifier refuse.
-    """
-
-    def change(learner: "Learner") -> object:
-        from ipal.estimator.edits import merge_classes as merged
-
-        return merged(learner, [_label(learner, one) for one in classes], _label(learner, into))
-
-    _show(rewritten(name, out, force, runs, change, f"merged {', '.join(classes)} into {into}"), as_json)
-
-
-def relabel(
-    name: ModelName,
-    graph: Annotated[
-        list[Path],
-        typer.Option(
-            "--graph",
-            metavar="GRAPH",
-            help="A graph that was learned: an .npz file with edge_index, x, y, new_y and a boolean array train. "
-            "Repeat it for every graph from the first one concerned to the last one learned.",
-        ),
-    ],
-    directed: Directed = None,
-    out: Out = None,
-    force: Force = False,
-    runs: Runs = RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Correct the labels that nodes were learned with, or split classes, as if they had been learned so.
-
-    GRAPH has the labels as they were learned (y) and as they should have been
-    (new_y, of known classes or new ones) of the nodes that taught (train;
-    default all). Exact for analytic, ncm and slda; other methods refuse.
-    """
-
-    def change(learner: "Learner") -> object:
-        from ipal.data.datasets.forget_file import read_correction
-        from ipal.estimator import edits
-
-        undirected = not is_directed(learner.model_, directed)
-        graphs: Any = [read_correction(one, undirected=undirected) for one in graph]
-        return edits.relabel(learner, graphs)
-
-    _show(rewritten(name, out, force, runs, change, "relabelled"), as_json)
-
-
-def _label(learner: "Learner", name: str) -> int | str:
-    """The label that is written so: of a known class, or else of a new one, of the same kind."""
-    labels = learner.model_.labels
-    by_name = {str(label): label for label in labels}
-    if name in by_name or isinstance(labels[0], str):
-        return by_name.get(name, name)
-    try:
-        return int(name)
-    except ValueError:
-        return name
-
-
-# ---------------------------------------------------------------------- a file that is changed
-
-
-class Rewritten(NamedTuple):
-    """A model file that was changed: where it was read and written, and how many nodes stand behind each class."""
-
-    source: Path
-    target: Path
-    what: str
-    before: Counts
-    after: Counts
+# ---------------------------------------------------------------------- files that are changed
 
 
 def rewritten(
-    name: str, out: Path | None, force: bool, runs: Path, change: Callable[["Learner"], object], what: str
-) -> Rewritten:
-    """Change a saved model: its own file is replaced, or another is written; all of it or nothing."""
+    name: str,
+    out: Path | None,
+    force: bool,
+    runs: Path,
+    change: Callable[["Learner"], object],
+    what: str,
+    as_json: bool | None = None,
+) -> None:
+    """Change a saved model: its own file is replaced, or another is written; what changed is shown unless None."""
     source = RunStore(runs).model_file(name)
     target = source if out is None else new_file(out, force)
 
@@ -275,16 +298,29 @@ def rewritten(
             new_file(out, force)
         if target == source and _stamp(source) != read:
             # Writing now would undo what another process has just made the model forget.
-            raise StoreError(
-                f"{source} was changed by another process meanwhile: nothing was written, repeat the command."
-            )
+            raise StoreError(f"{source} was changed by another process meanwhile: nothing was written, repeat it.")
 
     _write(learner, target, check)
     folder = RunFolder.of_model(source)
     if target == source and folder is not None:
         folder.log(f"{what}: {sum(before.values())} nodes before, {sum(after.values())} after")
         render.note("The run's result.json was measured before, and stays as it is.")
-    return Rewritten(source, target, what, before, after)
+    if as_json:
+        counts = {"before": before, "after": after}
+        render.as_json({"model": str(target), "read_from": str(source), "done": what, "nodes_behind_class": counts})
+    elif as_json is not None:
+        _show_change(before, after)
+        render.say(f"{what}\nmodel  {target}")
+
+
+def _show_change(before: dict[str, int], after: dict[str, int]) -> None:
+    numbers = ("nodes before", "after")
+    if changed := [name for name in {**before, **after} if before.get(name) != after.get(name)]:
+        rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in changed]
+        render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
+    if same := [name for name in before if name not in changed]:
+        nodes = render.many(sum(before[name] for name in same), "node")
+        render.say(f"{render.many(len(same), 'other class')} with {nodes} as before")
 
 
 def _write(learner: "Learner", target: Path, check: Callable[[], object]) -> None:
@@ -316,21 +352,3 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_ino, found.st_mtime_ns
-
-
-def _show(done: Rewritten, as_json: bool) -> None:
-    before, after = done.before, done.after
-    if as_json:
-        counts = {"before": before, "after": after}
-        paths = {"model": str(done.target), "read_from": str(done.source)}
-        render.as_json({**paths, "done": done.what, "nodes_behind_class": counts})
-        return
-    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    numbers = ("nodes before", "after")
-    if changed:
-        rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in changed]
-        render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
-    if same := [name for name in before if name not in changed]:
-        nodes = render.many(sum(before[name] for name in same), "node")
-        render.say(f"{render.many(len(same), 'other class')} with {nodes} as before")
-    render.say(f"{done.what}\nmodel  {done.target}")

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
-from ipal.cli.models import Force, new_file
-from ipal.cli.opened import Directed, GraphName, opened
+from ipal.cli.app import RUNS, AsJson, DataRoot, Directed, Force, GraphName, ModelName, Runs
+from ipal.cli.models import new_file, opened
 
 if TYPE_CHECKING:
     from ipal.deploy.predict import Predictions

@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -91,6 +91,24 @@ def report_table(made: "CellTable") -> Table:
     """A table of a report."""
     numbers = [column for place, column in enumerate(made.columns) if made.is_number(place)]
     return table(made.columns, [[cell.text for cell in row] for row in made.rows], numbers=numbers, title=made.caption)
+
+
+def facts(rows: Mapping[str, str]) -> None:
+    """Names and what is known of each; what is empty is left out, and long values are broken, not cut."""
+    shown = Table.grid(padding=(0, 2))
+    shown.add_column()
+    shown.add_column(overflow="fold")
+    for name, value in rows.items():
+        if value:
+            shown.add_row(name, value)
+    out.print(shown, soft_wrap=True)
+
+
+def kept(report: dict[str, Any], *, items: bool) -> str:
+    """What a model keeps, in words."""
+    listed = "; ".join(f"{item['what']} ({size(item['bytes'])})" for item in report["items"])
+    exemplars = "raw nodes ARE stored" if report["stores_exemplars"] else "no node is stored"
+    return f"{size(report['bytes'])}{': ' * items}{listed * items}; {exemplars}"
 
 
 def many(count: int, word: str) -> str:
@@ -216,7 +234,7 @@ def _metrics(values: dict[str, float | None], full: bool) -> Iterator[tuple[str,
     forgetting = [name for name in FORGETTING if name in known]
     together = forgetting if len({known[name] for name in forgetting}) == 1 else forgetting[:1]
     for name, value in known.items():
-        own = name in METRICS and METRICS.origin(name) is None
+        own = name in METRICS.own
         if name in together[1:] or (own and not full and name not in SHORT):
             continue
         metric = metric_named(name)
@@ -234,7 +252,7 @@ def _protocol(content: dict[str, Any]) -> dict[str, str]:
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
     rows["protocol"] = f"{stream_in_words(protocol['stream'])}, {graphs}, {protocol['accuracy']} accuracy{batch}"
     if content["plugins"]:
-        rows["plugins"] = ", ".join(content["plugins"])
+        rows["plugins"] = ", ".join(map(" ".join, content["plugins"].items()))
     return rows
 
 
@@ -293,21 +311,3 @@ def legend(rows: Iterable[dict[str, Any]]) -> None:
     """What the sign of methods with stored nodes means."""
     if any(row["stores_exemplars"] for row in rows):
         out.print("† stores raw nodes of earlier tasks.")
-
-
-def survey(rows: list[dict[str, Any]], root: Path) -> None:
-    say(f"data root: {root}")
-    shown = table(("dataset", "nodes", "edges", "features", "classes", "SHA-256"))
-    shown.add_column("where", overflow="fold")
-    for row in rows:
-        if "nodes" in row:
-            counts = (f"{row[key]:,}" for key in ("nodes", "edges", "features", "classes"))
-            shown.add_row(row["name"], *counts, row["hash"][:12], row["path"].removeprefix(f"{root}/"))
-    out.print(shown)
-    for row in rows:
-        if row.get("edge_weights"):
-            say(f"{row['name']} has weights of edges")
-        if row.get("of_every_node"):
-            say(f"{row['name']} also has, of every node: {', '.join(row['of_every_node'])}")
-        if "how_to_get" in row:
-            say(row["how_to_get"])

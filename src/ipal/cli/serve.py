@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, ModelName, Runs
-from ipal.cli.opened import Directed
+from ipal.cli.app import RUNS, Directed, ModelName, Runs
 from ipal.errors import ConfigError
 from ipal.runs.run_folder import RunStore
 from ipal.system.files import read_bounded

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
-from ipal.cli.models import rewritten
-from ipal.cli.opened import Directed, GraphName, opened
+from ipal.cli.app import RUNS, AsJson, DataRoot, Directed, GraphName, ModelName, Runs
+from ipal.cli.models import opened, rewritten
 from ipal.errors import ConfigError, shortened
 from ipal.system.files import check_target, write_atomically
 

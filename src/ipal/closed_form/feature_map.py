@@ -82,20 +82,17 @@ class FeatureMap:
     restarts: tuple[float, ...]
     seed: int
     runtime: Runtime
-    edge_types: int = 1
-    """How many types of edges there are; each is propagated over on its own."""
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """One for every restart and type of edges; they share the width equally."""
-        pairs = [(restart, kind) for restart in self.restarts for kind in range(self.edge_types)]
-        ends = [self.width * number // len(pairs) for number in range(len(pairs) + 1)]
+        """One for every restart; they share the width equally."""
+        ends = [self.width * number // len(self.restarts) for number in range(len(self.restarts) + 1)]
         return tuple(
-            self._part(end - begin, restart, kind, number)
-            for number, (begin, end, (restart, kind)) in enumerate(zip(ends, ends[1:], pairs, strict=False))
+            self._part(end - begin, restart, number)
+            for number, (begin, end, restart) in enumerate(zip(ends, ends[1:], self.restarts, strict=False))
         )
 
-    def _part(self, width: int, restart: float, kind: int, number: int) -> Part:
+    def _part(self, width: int, restart: float, number: int) -> Part:
         narrow = self.num_features <= width // 2
         linear = self.num_features if narrow else width // 2
         propagated_columns = linear if narrow else width
@@ -107,7 +104,6 @@ class FeatureMap:
             self.steps,
             restart,
             (self.seed, number),
-            kind,
         )
         return Part(columns, width - linear)
 
@@ -149,7 +145,7 @@ class FeatureMap:
 
         First rows are drawn for it, not all: who only reads a model makes no room for what it declares.
         """
-        digest = hashlib.sha256(f"{self.width} {self.steps} {self.restarts} {self.edge_types}".encode())
+        digest = hashlib.sha256(f"{self.width} {self.steps} {self.restarts}".encode())
         for part in self.parts:
             some = min(8, self.num_features)
             drawn = part.columns.drawn(some) if part.columns.is_projected else part.drawn(some).numpy()

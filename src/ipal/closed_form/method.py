@@ -148,10 +148,10 @@ class Analytic(OnePass):
     # ------------------------------------------------------------------ learning
 
     def init(self, space: Space) -> SumsMemory:
-        self._check_width(space.test_graph, space.edge_types)
+        self.check_setup(space.test_graph)
         runtime = space.compute.runtime
         steps, restarts = self._walk(space.test_graph)
-        made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime, space.edge_types)
+        made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime)
         empty = LeftOut.empty(len(self.ridges), space.device)
         return SumsMemory(made, Sums.empty(self.sums, self.width, space.device), empty, 0, None)
 
@@ -230,17 +230,13 @@ class Analytic(OnePass):
                 f"analytic.memory={self.memory:g} allows less: {', or '.join(instead)}."
             )
 
-    def _check_width(self, test_graph: TestGraph, edge_types: int) -> None:
-        parts = len(self._walk(test_graph)[1]) * edge_types
+    def check_setup(self, test_graph: TestGraph) -> None:
+        parts = len(self._walk(test_graph)[1])
         if self.width < 4 * parts:
             raise ConfigError(
-                f"analytic.width={self.width} is too few columns for {parts} restarts and types of edges: set at least "
-                f"{4 * parts}.",
+                f"analytic.width={self.width} is too few columns for {parts} restarts: set at least {4 * parts}.",
                 "analytic.width",
             )
-
-    def check_setup(self, test_graph: TestGraph) -> None:
-        self._check_width(test_graph, edge_types=1)
 
     def working_memory(self, extents: Extents) -> tuple[int, int]:
         # With two restarts, each has half of the width, and half of that is linear.

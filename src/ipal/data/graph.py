@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from functools import cached_property, partial, reduce
-from operator import add
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +14,6 @@ from ipal.data.csr import Neighbours, Norm, aggregation_rows, smallest, with_loo
 from ipal.data.derived import Derives
 from ipal.data.labels import Labels, whole_numbers
 from ipal.data.node_facts import NodeFacts
-from ipal.data.relations import Relations, Types
 from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
 
@@ -37,7 +35,6 @@ class Graph(Derives):
     """Features and in-neighbours of n nodes, without labels: immutable, in memory or mapped from files.
 
     `Graph(x, edges)` takes an edge list (from row 0 to row 1), `Graph.of(x, neighbours)` what is in rows already.
-    Where edges are of several types (`relations`), `neighbours` has those of all types.
     """
 
     def __init__(self, x: Features, edges: NDArray[Any], weights: NDArray[np.float32] | None = None) -> None:
@@ -50,12 +47,11 @@ class Graph(Derives):
         neighbours: Neighbours,
         *,
         symmetric: bool | None = None,
-        relations: Relations | None = None,
         columns: tuple[str, ...] = (),
     ) -> "Graph":
         """Pass symmetric=True if every edge is in both directions, to skip the check; columns are names of features."""
         graph = cls.__new__(cls)
-        graph._take(x, neighbours, symmetric, relations, columns)
+        graph._take(x, neighbours, symmetric, columns)
         return graph
 
     def _take(
@@ -63,35 +59,9 @@ class Graph(Derives):
         x: Features,
         neighbours: Neighbours,
         symmetric: bool | None = None,
-        relations: Relations | None = None,
         columns: tuple[str, ...] = (),
     ) -> None:
-        self.x, self.neighbours, self._symmetric = x, neighbours, symmetric
-        self.relations, self.columns = relations, columns
-
-    @property
-    def types(self) -> Types | None:
-        """Of nodes and edges; None where there is one of each, without a name."""
-        return None if self.relations is None else self.relations.types
-
-    @property
-    def by_type(self) -> tuple[Neighbours, ...]:
-        """The edges of each type, or all of them where they have none."""
-        return (self.relations and self.relations.rows) or (self.neighbours,)
-
-    @property
-    def targets(self) -> Nodes:
-        """The nodes that are predicted: all, or those of the type that has labels."""
-        return np.arange(self.num_nodes) if self.relations is None else np.flatnonzero(self.relations.is_target)
-
-    def at_targets(self, values: NDArray[Any]) -> NDArray[Any]:
-        """What was found for all nodes, of these alone."""
-        return values if self.relations is None else values[self.relations.is_target]
-
-    @property
-    def others(self) -> Nodes:
-        """The nodes of all other types."""
-        return np.arange(0) if self.relations is None else np.flatnonzero(~self.relations.is_target)
+        self.x, self.neighbours, self._symmetric, self.columns = x, neighbours, symmetric, columns
 
     @property
     def num_nodes(self) -> int:
@@ -121,9 +91,9 @@ class Graph(Derives):
 
     @property
     def symmetric(self) -> bool:
-        """Whether every edge also runs the other way, within its type."""
+        """Whether every edge also runs the other way."""
         if self._symmetric is None:
-            self._symmetric = all(rows.symmetric for rows in self.by_type)
+            self._symmetric = self.neighbours.symmetric
         return self._symmetric
 
     @property
@@ -178,8 +148,8 @@ class Graph(Derives):
         return self.normalised if norm == "symmetric" else self.aggregation_rows(0, self.num_nodes, norm)
 
     def aggregation_rows(self, begin: int, end: int, norm: Norm = "symmetric") -> sp.csr_array:
-        """These rows of `aggregation`, without making the others: the sum over types, each normalised on its own."""
-        return reduce(add, (aggregation_rows(rows, norm, begin, end) for rows in self.by_type))
+        """These rows of `aggregation`, without making the others."""
+        return aggregation_rows(self.neighbours, norm, begin, end)
 
     def induced(self, nodes: Nodes, budget: Budget | None = None, *, whole_degree: bool = False) -> "Graph":
         """The subgraph on `nodes`, which are numbered anew in the order given; features beyond a budget in a file.
@@ -189,21 +159,8 @@ class Graph(Derives):
         if np.array_equal(nodes, np.arange(self.num_nodes)):
             return self
         symmetric = True if self._symmetric else None  # of what runs one way, a part may run both ways
-        cut = partial(Neighbours.without_rest, nodes=nodes, whole_degree=whole_degree)
-        return self.changed(cut, some_features(self.x, nodes, budget), nodes, symmetric=symmetric)
-
-    def changed(
-        self,
-        change: Callable[[Neighbours], Neighbours],
-        x: Features | None = None,
-        nodes: Nodes | slice = slice(None),
-        *,
-        symmetric: bool | None = None,
-    ) -> "Graph":
-        """With edges changed, those of every type alike; where nodes are left out, these stay, with features `x`."""
-        relations = None if self.relations is None else self.relations.changed(change, nodes)
-        kept, rows = self.x if x is None else x, change(self.neighbours)
-        return Graph.of(kept, rows, symmetric=symmetric, relations=relations, columns=self.columns)
+        rows = self.neighbours.without_rest(nodes, whole_degree=whole_degree)
+        return Graph.of(some_features(self.x, nodes, budget), rows, symmetric=symmetric, columns=self.columns)
 
 
 def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Features:
@@ -331,10 +288,6 @@ def content_hash(graph: Graph, y: Labels, facts: NodeFacts | None = None) -> str
     if by_source.weights is not None:
         digest.update(b"edge_weight")
         _take_in(digest, by_source.weights.shape, _some_rows(by_source.weights))
-    for rows in graph.relations.rows if graph.relations else ():
-        digest.update(str(graph.types).encode())
-        for part in (rows.indptr, rows.indices, rows.values(0, graph.num_nodes)):
-            _take_in(digest, part.shape, _some_rows(part))
     if y.dtype.kind == "U":
         names, y = np.unique(y, return_inverse=True)
         digest.update(json.dumps(names.tolist()).encode())

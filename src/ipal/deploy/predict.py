@@ -16,7 +16,7 @@ from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels
 from ipal.data.neighbourhood import Neighbourhood, checked_nodes, neighbourhood
 from ipal.errors import DataError
-from ipal.estimator.convert.hetero import graph_of
+from ipal.estimator.convert.pyg import graph_of
 from ipal.estimator.learner import Learner, model_of
 from ipal.estimator.model import Model
 from ipal.estimator.open_world import unknown
@@ -24,7 +24,7 @@ from ipal.estimator.open_world.scores import SMOOTHED
 from ipal.system.files import written_whole
 
 if TYPE_CHECKING:  # for annotations only: importing them takes seconds
-    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.data import Data
 
 __all__ = ["Neighbourhood", "Predictions", "neighbourhood", "predict", "read", "write_csv"]
 
@@ -66,14 +66,14 @@ class Predictions:
         return dict(zip(map(str, self.classes.tolist()), counts.tolist(), strict=True))
 
 
-def read(model: Model, graph: "Graph | Data | HeteroData") -> Graph:
+def read(model: Model, graph: "Graph | Data") -> Graph:
     """A graph as a model takes it, or a sentence."""
-    return model.checked(graph if isinstance(graph, Graph) else graph_of(graph, model.schema.types))
+    return model.checked(graph if isinstance(graph, Graph) else graph_of(graph))
 
 
 def predict(
     learner: Learner | Model,
-    graph: "Graph | Data | HeteroData",
+    graph: "Graph | Data",
     nodes: Iterable[int] | None = None,
     *,
     reject: float | None = None,
@@ -86,15 +86,13 @@ def predict(
     """
     model = model_of(learner)
     graph = read(model, graph)
-    targets = graph.targets
-    asked = targets if nodes is None else targets[checked_nodes(nodes, len(targets))]
+    asked = np.arange(graph.num_nodes) if nodes is None else checked_nodes(nodes, graph.num_nodes)
     at = asked
     if nodes is not None:
         part = neighbourhood(graph, asked, model.reach + (0 if reject is None else SMOOTHED))
         graph, at = part.graph, part.nodes
     with torch.no_grad():
-        everyone = nodes is None and graph.relations is None
-        chosen = None if everyone else torch.from_numpy(at).to(model.device)
+        chosen = None if nodes is None else torch.from_numpy(at).to(model.device)
         scores, probabilities = model.scores_and_probabilities(graph, chosen)
         best, found = scores.argmax(dim=1).cpu().numpy(), probabilities.float().cpu().numpy()
         novel = np.zeros(len(at), dtype=bool) if reject is None else unknown.rejected(model, graph, reject)[at]

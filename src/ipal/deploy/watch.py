@@ -28,7 +28,7 @@ from ipal.estimator.open_world.unknown import rejected
 from ipal.methods.base import Trained
 
 if TYPE_CHECKING:  # for annotations only: importing them takes seconds
-    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.data import Data
 
 MOST_NODES = 10_000
 """Features of so many nodes are looked at, drawn at random from more."""
@@ -150,12 +150,12 @@ def measure(model: Model, graph: Graph) -> Measured:
     edges = edges_within_classes(graph.neighbours, classes)
     unknown = None
     with suppress(ConfigError):  # it was not calibrated
-        unknown = float(graph.at_targets(rejected(model, graph, REJECTED)).mean())
+        unknown = float(rejected(model, graph, REJECTED).mean())
     spread = float(found.confidence.std(dtype=np.float64))
     return Measured(counts, edges, average_confidence(found.probabilities), spread, unknown, _features(model, graph))
 
 
-def remember(learner: Fitted, graph: "Graph | Data | HeteroData") -> Fitted:
+def remember(learner: Fitted, graph: "Graph | Data") -> Fitted:
     """With what a graph looks like now, to compare others with; until the model learns or its classes change.
 
     A learner is changed in place; of a model, another one is returned.
@@ -180,7 +180,7 @@ def remember(learner: Fitted, graph: "Graph | Data | HeteroData") -> Fitted:
 
 def watch(
     learner: Learner | Model,
-    graph: "Graph | Data | HeteroData",
+    graph: "Graph | Data",
     *,
     false_alarms: float = 0.01,
     limits: Mapping[str, float] | None = None,
@@ -261,7 +261,7 @@ def _features(model: Model, graph: Graph) -> float | None:
     kept = model.method.statistics(model.state.memory)
     if kept is None or not kept.count.sum():
         return None
-    nodes = graph.targets
+    nodes = np.arange(graph.num_nodes)
     if len(nodes) > MOST_NODES:
         drawn = np.sort(np.random.default_rng(0).choice(nodes, MOST_NODES, replace=False))
         part = neighbourhood(graph, drawn, model.reach)

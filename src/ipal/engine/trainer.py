@@ -42,7 +42,6 @@ class Setup:
     encoder: EncoderConfig
     train: TrainConfig
     batch: Literal["full"] | Sampling = "full"
-    edge_types: int = 1
     test_graph: TestGraph = "both"
 
 
@@ -77,7 +76,6 @@ def space(setup: Setup, width: int, device: torch.device | None = None) -> Space
         GraphCompute(setup.runtime),
         device or setup.runtime.device,
         setup.seed,
-        setup.edge_types,
         setup.test_graph,
     )
 

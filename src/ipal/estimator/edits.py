@@ -18,16 +18,16 @@ from ipal.data.task import Task
 from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import history
-from ipal.estimator.convert.hetero import correction_of, departure_of, task_of
+from ipal.estimator.convert.pyg import correction_of, departure_of, task_of
 from ipal.estimator.history import Event
 from ipal.estimator.learner import Learner, model_of, single
 from ipal.estimator.model import Model, begin_learning
 from ipal.methods.base import Forgets, MergesClasses, MergesModels
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
-    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.data import Data
 
-    Graphs: TypeAlias = Data | HeteroData | Sequence[Data | HeteroData]
+    Graphs: TypeAlias = Data | Sequence[Data]
 
 # ---------------------------------------------------------------------- classes
 
@@ -106,7 +106,7 @@ def relabel(learner: Learner, data: "Graphs") -> Learner:
     ----------
     learner : Learner
         A fitted learner of a method that keeps sums; changed in place.
-    data : Data, HeteroData, or a list of them
+    data : Data, GraphData, or a list of them
         The graphs, from the first one concerned to the last one learned, with features, edges, labels and
         `train_mask` as they were learned. `new_y` has the right labels, of known classes or new ones.
 
@@ -116,7 +116,7 @@ def relabel(learner: Learner, data: "Graphs") -> Learner:
         The same learner.
     """
     model = model_of(learner)
-    tasks, labels = zip(*(correction_of(one, model.schema.types) for one in _several(data)), strict=True)
+    tasks, labels = zip(*(correction_of(one) for one in _several(data)), strict=True)
     moved = [task.labels != new for task, new in zip(tasks, labels, strict=True)]
     if not any(some.any() for some in moved):
         raise DataError("data.new_y says the same as data.y for every node in train_mask: nothing is to be changed.")
@@ -141,7 +141,7 @@ def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
         A fitted learner of a method that keeps sums; changed in place.
     label : int or str, or a list of them
         The class, or several.
-    data : Data, HeteroData, or a list of them
+    data : Data, GraphData, or a list of them
         The graphs, from the first one concerned to the last one learned, with features, edges, labels and
         `train_mask` as they were learned.
 
@@ -152,7 +152,7 @@ def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
     """
     model, several = model_of(learner), label if isinstance(label, list) else [label]
     gone = [model.labels[_known(model, one)] for one in several]
-    tasks = [task_of(one, model.schema.types) for one in _several(data)]
+    tasks = [task_of(one) for one in _several(data)]
     there = _distinct(task.labels for task in tasks)
     for one in gone:
         if one not in there:
@@ -168,7 +168,7 @@ def forget_rows(learner: Learner, data: "Graphs") -> Learner:
     ----------
     learner : Learner
         A fitted learner of a method that keeps sums; changed in place.
-    data : Data, HeteroData, or a list of them
+    data : Data, GraphData, or a list of them
         The graphs, from the first one concerned to the last one learned, with features, edges, labels and
         `train_mask` as they were learned. `forget_mask` marks the nodes.
 
@@ -195,7 +195,7 @@ def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
     ----------
     learner : Learner
         A fitted learner of a method that keeps sums; changed in place.
-    data : Data, HeteroData, or a list of them
+    data : Data, GraphData, or a list of them
         The graphs, from the first one concerned to the last one learned, with features, edges, labels and
         `train_mask` as they were learned. `forget_mask` marks the nodes, in every graph that they were in.
 
@@ -219,7 +219,7 @@ def _several(data: Any) -> list[Any]:
 
 def _departures(model: Model, data: Any) -> tuple[list[Task], list[Nodes]]:
     """Tasks as they were learned, and the nodes that are to leave each."""
-    tasks, leaving = zip(*(departure_of(one, model.schema.types) for one in _several(data)), strict=True)
+    tasks, leaving = zip(*(departure_of(one) for one in _several(data)), strict=True)
     if not any(map(len, leaving)):
         raise DataError("Say which nodes are to be forgotten: set data.forget_mask, True for each of them.")
     return list(tasks), list(leaving)
@@ -387,10 +387,9 @@ def _addressed(model: Model) -> dict[str, Any]:
     """What must agree for two models' sums to be sums of the same rows."""
     if not isinstance(model.method, MergesModels):
         raise ConfigError(f"Models of the method '{model.name}' cannot be added: use analytic, whose sums can.")
-    types, memory = model.schema.types, model.state.memory
+    memory = model.state.memory
     return {
         "the number of features": model.num_features,
-        "the types of nodes and edges": types and types.plain,
         "the names of features": model.schema.columns,
         **{f"{model.name}.{name}": value for name, value in model.method.addressed(memory).items()},
         "the seed of the feature map": model.config.seed,

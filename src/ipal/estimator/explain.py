@@ -155,8 +155,6 @@ def strongest(values: NDArray[np.float64], count: int) -> list[int]:
 def explained(model: Model, graph: Graph, node: int, against: Any = None) -> Explanation:
     """Why a node of a graph is predicted as it is, and not as `against`: the next best class, unless said."""
     graph = model.checked(graph)
-    if graph.types is not None:
-        raise ConfigError("A model of several types of nodes or edges cannot be explained yet: learn from one of each.")
     part = neighbourhood(graph, [node], model.reach)
     with torch.no_grad():
         at = torch.from_numpy(part.nodes).to(model.runtime.device)

@@ -20,22 +20,6 @@ def _refuse_long(value: Any) -> Any:
 
 Number = Annotated[float, Field(ge=0, le=LARGEST), BeforeValidator(_refuse_long)]
 Share = Annotated[Number, Field(le=1)]
-Name = Annotated[str, Field(max_length=2**16)]
-
-
-class KnownTypes(BaseModel):
-    """Types of nodes and edges of the graphs that a model was made from; see `data.relations.Types`."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    nodes: dict[Name, Annotated[int, Field(ge=1, lt=2**31)]] = Field(min_length=1)
-    edges: list[Annotated[list[Name], Field(min_length=3, max_length=3)]] = Field(max_length=2**16)
-
-    @model_validator(mode="after")
-    def _check_ends(self) -> Self:
-        if any(end not in self.nodes for one, _, other in self.edges for end in (one, other)):
-            raise ValueError("an edge type has an end that is no node type")
-        return self
 
 
 class Reference(BaseModel):
@@ -66,8 +50,6 @@ class Facts(BaseModel):
     method: str
     settings: dict[str, Any]
     num_features: int = Field(ge=1, lt=2**31)
-    types: KnownTypes | None = None
-    """None where graphs have one type of nodes and edges."""
     labels: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | list[str], Field(min_length=1)]
     columns: list[str] = []
     """Names of the features, where they have any."""
@@ -83,8 +65,6 @@ class Facts(BaseModel):
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
-        if self.types is not None and sum(self.types.nodes.values()) != self.num_features:
-            raise ValueError("the node types have another number of features")
         if self.columns and len(self.columns) != self.num_features:
             raise ValueError("the columns are not as many as the features")
         if len(set(self.labels)) < len(self.labels):

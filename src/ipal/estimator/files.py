@@ -13,7 +13,6 @@ from ipal.backend.checks import MisfitError, check_same, check_shapes, require
 from ipal.backend.finite import not_finite
 from ipal.backend.runtime import Runtime
 from ipal.data.labels import Label
-from ipal.data.relations import Types
 from ipal.engine.trainer import Setup, fresh_network, space
 from ipal.errors import ConfigError, StoreError
 from ipal.estimator.facts import Facts, checked_facts
@@ -35,7 +34,7 @@ from ipal.state.value import (
     network_tensors,
     unflatten,
 )
-from ipal.system import plugins
+from ipal.system.plugins import require_packages
 
 WHOLE = "in the middle of a task"
 
@@ -75,11 +74,12 @@ def _kept(state: State, calibration: Calibration) -> dict[str, Tensor]:
 def facts(model: Model) -> dict[str, Any]:
     """The plain data of a model."""
     schema, state = model.schema, model.state
+    encoder = ENCODERS.package(model.config.encoder.kind) if state.network is not None else None
+    packages = dict(filter(None, (METHODS.package(model.name), encoder)))
     return {
         "method": model.name,
         "settings": model.config.plain(),
         "num_features": schema.num_features,
-        "types": None if schema.types is None else schema.types.plain,
         "columns": list(schema.columns),
         "directed": schema.directed,
         "labels": list(model.labels),
@@ -87,7 +87,7 @@ def facts(model: Model) -> dict[str, Any]:
         "reference": model.reference,
         "learning_rate": state.learning_rate,
         "identity": model.method.identity(state.memory),
-        **model.plugins(),
+        **({"plugins": packages} if packages else {}),
     }
 
 
@@ -115,11 +115,12 @@ def load(path: str | Path, *, device: str = "cpu") -> Model:
 def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
     """The model of a file that was read, of whichever method."""
     name = read.facts.get("method")
-    plugins.require(plugins.named_in(read.facts), str(path))
+    named = read.facts.get("plugins")
+    require_packages({str(one): str(its) for one, its in named.items()} if isinstance(named, dict) else {}, str(path))
     if not isinstance(name, str) or name not in METHODS:
         raise StoreError(
-            f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: name the plugin that "
-            "has it with --plugin, or install its package."
+            f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: install the "
+            "package that has it."
         )
     return of_snapshot(METHODS[name], read, path, device)
 
@@ -158,8 +159,7 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
         require(found.method == config.name, f"it is of the method '{found.method[:60]}'")
         for name in not_finite(tensors):
             raise MisfitError(f"'{name}' holds NaN or infinite numbers")
-        types = None if found.types is None else Types.of_plain(found.types.model_dump())
-        schema = Schema(found.num_features, types, tuple(found.columns), found.directed)
+        schema = Schema(found.num_features, tuple(found.columns), found.directed)
         model = _restored(config, tensors, found, schema, runtime, whole)
     except KeyError as error:
         raise StoreError(f"{source} does not fit this model: {error} is missing.") from error

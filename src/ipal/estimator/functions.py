@@ -15,17 +15,17 @@ from ipal.estimator.open_world import unknown
 from ipal.estimator.open_world.discover import Candidate
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
-    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.data import Data
 
 
-def score_unknown(learner: Learner, data: "Data | HeteroData") -> NDArray[np.float64]:
+def score_unknown(learner: Learner, data: "Data") -> NDArray[np.float64]:
     """Novelty score of every node: higher for nodes of classes that were never learned.
 
     Parameters
     ----------
     learner : Learner
         A fitted learner.
-    data : Data or HeteroData
+    data : Data or GraphData
         A graph with `x` and `edge_index`.
 
     Returns
@@ -34,17 +34,17 @@ def score_unknown(learner: Learner, data: "Data | HeteroData") -> NDArray[np.flo
     """
     model = model_of(learner)
     graph = read_graph(model, data)
-    return graph.at_targets(unknown.scored(model, graph))
+    return unknown.scored(model, graph)
 
 
-def predict_sets(learner: Learner, data: "Data | HeteroData", coverage: float = 0.9) -> NDArray[np.bool_]:
+def predict_sets(learner: Learner, data: "Data", coverage: float = 0.9) -> NDArray[np.bool_]:
     """Classes that every node may be of: its own is among them for about a given share of nodes.
 
     Parameters
     ----------
     learner : Learner
         A fitted learner.
-    data : Data or HeteroData
+    data : Data or GraphData
         A graph with `x` and `edge_index`.
     coverage : float, default=0.9
         Share of nodes whose own class is in their set.
@@ -58,16 +58,14 @@ def predict_sets(learner: Learner, data: "Data | HeteroData", coverage: float = 
     return unknown.sets(model, probabilities(model, data), share)
 
 
-def discover(
-    learner: Learner, data: "Data | HeteroData", reject: float = 0.05, classes: int | None = None
-) -> list[Candidate]:
+def discover(learner: Learner, data: "Data", reject: float = 0.05, classes: int | None = None) -> list[Candidate]:
     """Rejected nodes in groups, each perhaps a new class.
 
     Parameters
     ----------
     learner : Learner
         A fitted learner.
-    data : Data or HeteroData
+    data : Data or GraphData
         A graph with `x` and `edge_index`.
     reject : float, default=0.05
         Share of known nodes that may be rejected.
@@ -85,14 +83,14 @@ def discover(
     return grouping.discover(model, read_graph(model, data), share, classes)
 
 
-def explain(learner: Learner, data: "Data | HeteroData", node: Any, *, against: Any = None) -> Explanation:
+def explain(learner: Learner, data: "Data", node: Any, *, against: Any = None) -> Explanation:
     """Which neighbours and features spoke for the class of a node, rather than for another.
 
     Parameters
     ----------
     learner : Learner
         A fitted learner.
-    data : Data or HeteroData
+    data : Data or GraphData
         A graph with `x` and `edge_index`.
     node : int or str
         The id of the node, or its number where the graph has no ids.

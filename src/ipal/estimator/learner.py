@@ -16,8 +16,7 @@ from ipal.data.labels import Labels
 from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, NotFittedError, Qualified, StoreError, shortened
 from ipal.estimator import display, files
-from ipal.estimator.convert.hetero import graph_of, task_of
-from ipal.estimator.convert.pyg import labels_to_score, share_right
+from ipal.estimator.convert.pyg import graph_of, labels_to_score, share_right, task_of
 from ipal.estimator.documentation import class_doc, class_signature
 from ipal.estimator.history import fingerprint, now
 from ipal.estimator.model import Learning, Model, begin_learning
@@ -28,7 +27,7 @@ from ipal.methods.base import Method
 from ipal.state.snapshot import Snapshot
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
-    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.data import Data
 
 FREE = frozenset({"device", "train", "batch", "verbose"})
 """Settings that nothing learned rests on: `set_params` changes them at any time."""
@@ -43,7 +42,7 @@ def model_of(fitted: "Learner | Model") -> Model:
 
 def read_graph(model: Model, data: Any) -> Graph:
     """What is passed to be predicted, as a model reads it."""
-    return model.checked(graph_of(data, model.schema.types))
+    return model.checked(graph_of(data))
 
 
 def probabilities(model: Model, data: Any) -> NDArray[np.float32]:
@@ -52,7 +51,7 @@ def probabilities(model: Model, data: Any) -> NDArray[np.float32]:
         graph = read_graph(model, data)
         _, found = model.scores_and_probabilities(graph)
         check_scores(found)
-        return graph.at_targets(found.cpu().numpy())
+        return found.cpu().numpy()
 
 
 def checked_share(value: Any, what: str) -> float:
@@ -84,7 +83,7 @@ class Learner:
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far.
 
     Every method has a class of its own, as `ipal.IPAL`; `ipal.learner_class` makes one for a method of yours. A graph
-    is a `torch_geometric.data.Data` or `HeteroData`, or what `ipal.graph_from` gives.
+    is a `torch_geometric.data.Data`, or what `ipal.graph_from` gives.
     """
 
     _method: ClassVar[type[Method]]
@@ -106,7 +105,7 @@ class Learner:
 
     # ------------------------------------------------------------------ learning
 
-    def partial_fit(self, data: "Data | HeteroData", y: None = None) -> Self:
+    def partial_fit(self, data: "Data", y: None = None) -> Self:
         """Learn the classes of one more graph.
 
         A task is learned in whole or not at all: interrupted, the learner is what it was before. Until it is learned,
@@ -114,7 +113,7 @@ class Learner:
 
         Parameters
         ----------
-        data : Data or HeteroData
+        data : Data or GraphData
             A graph with features `x`, edges `edge_index` and labels `y`. `train_mask` says which labels count; without
             it, all do.
         y : None
@@ -127,12 +126,12 @@ class Learner:
         _check_no_labels(y, "partial_fit")
         return self._become(self._learned(self._model, data))
 
-    def fit(self, data: "Data | HeteroData", y: None = None) -> Self:
+    def fit(self, data: "Data", y: None = None) -> Self:
         """Learn one graph from the beginning: what was learned before is lost, unlike with `partial_fit`.
 
         Parameters
         ----------
-        data : Data or HeteroData
+        data : Data or GraphData
             As for `partial_fit`.
         y : None
             Refused: the labels are in the graph.
@@ -145,22 +144,22 @@ class Learner:
         return self._become(self._learned(None, data))
 
     def _learned(self, model: Model | None, data: Any) -> Model:
-        time, types = now(), None if model is None else model.schema.types
+        time = now()
         runtime = Runtime.of(self._config.device) if model is None else model.runtime
         # Restored where learning is interrupted inside torch.no_grad().
         with torch.set_grad_enabled(torch.is_grad_enabled()), shown(self._config, model) as watch:
-            learning = begin_learning(self._config, model, task_of(data, types), runtime, time=time)
+            learning = begin_learning(self._config, model, task_of(data), runtime, time=time)
             _say_if_learned_before(learning)
             return learning.finish(finished(watch(learning.epochs())))
 
     # ------------------------------------------------------------------ prediction
 
-    def predict(self, data: "Data | HeteroData", *, reject: float | None = None) -> Labels:
+    def predict(self, data: "Data", *, reject: float | None = None) -> Labels:
         """The likeliest of all classes learned so far, for every node.
 
         Parameters
         ----------
-        data : Data or HeteroData
+        data : Data or GraphData
             A graph with `x` and `edge_index`.
         reject : float, optional
             Share of known nodes that may be lost. None is predicted for nodes that seem to be of no known class.
@@ -176,14 +175,14 @@ class Learner:
         labels = model.predict_graph(graph).labels
         if share is not None:
             labels = unknown.masked(labels, unknown.rejected(model, graph, share))
-        return graph.at_targets(labels)
+        return labels
 
-    def predict_proba(self, data: "Data | HeteroData") -> NDArray[np.float32]:
+    def predict_proba(self, data: "Data") -> NDArray[np.float32]:
         """Probability of every class for every node, calibrated where the model could be.
 
         Parameters
         ----------
-        data : Data or HeteroData
+        data : Data or GraphData
             A graph with `x` and `edge_index`.
 
         Returns
@@ -193,12 +192,12 @@ class Learner:
         """
         return probabilities(self.model_, data)
 
-    def decision_function(self, data: "Data | HeteroData") -> NDArray[np.float32]:
+    def decision_function(self, data: "Data") -> NDArray[np.float32]:
         """Score of every class for every node: `predict` gives the class of the highest.
 
         Parameters
         ----------
-        data : Data or HeteroData
+        data : Data or GraphData
             A graph with `x` and `edge_index`.
 
         Returns
@@ -208,16 +207,16 @@ class Learner:
         """
         model = self.model_
         graph = read_graph(model, data)
-        return graph.at_targets(model.predict_graph(graph).scores.cpu().numpy())
+        return model.predict_graph(graph).scores.cpu().numpy()
 
-    def score(self, data: "Data | HeteroData", mask: Any = None) -> float:
+    def score(self, data: "Data", mask: Any = None) -> float:
         """Share of labelled nodes whose class is predicted rightly.
 
         Nodes without a label (-1, NaN, None or an empty string) do not count.
 
         Parameters
         ----------
-        data : Data or HeteroData
+        data : Data or GraphData
             A graph with `x`, `edge_index` and `y`.
         mask : array of bool of shape (n_nodes,), optional
             Which of the nodes with a label count. Default: `data.test_mask`, or all where there is none.
@@ -228,17 +227,16 @@ class Learner:
             Accuracy. A class that was never learned counts as missed.
         """
         model = self.model_
-        graph, types = read_graph(model, data), model.schema.types
-        labelled: Any = data if types is None else data[types.target]
-        truth = labels_to_score(labelled, len(graph.targets), model.labels, mask)
-        return share_right(truth, graph.at_targets(model.predict_graph(graph).labels))
+        graph = read_graph(model, data)
+        truth = labels_to_score(data, graph.num_nodes, model.labels, mask)
+        return share_right(truth, model.predict_graph(graph).labels)
 
-    def embed(self, data: "Data | HeteroData") -> NDArray[np.float32]:
+    def embed(self, data: "Data") -> NDArray[np.float32]:
         """Embedding of every node.
 
         Parameters
         ----------
-        data : Data or HeteroData
+        data : Data or GraphData
             A graph with `x` and `edge_index`.
 
         Returns
@@ -248,7 +246,7 @@ class Learner:
         with torch.no_grad():
             model = self.model_
             graph = read_graph(model, data)
-            return graph.at_targets(model.embed(graph).cpu().numpy())
+            return model.embed(graph).cpu().numpy()
 
     # ------------------------------------------------------------------ what was learned
 

@@ -19,12 +19,10 @@ from ipal.backend.runtime import Runtime
 from ipal.data.feature_names import arranged, kept_names
 from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
-from ipal.data.relations import Types, num_edge_types
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
 from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, finished, fit_task, initial_state, numbered
 from ipal.errors import DataError, shortened
-from ipal.estimator.convert.hetero import check_types
 from ipal.estimator.history import Event, learned
 from ipal.estimator.kept import kept_items
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened, usual_by_means
@@ -36,7 +34,6 @@ from ipal.nn.encoders import ENCODERS
 from ipal.nn.margins import log_probabilities, margins
 from ipal.nn.network import Network
 from ipal.state.value import State, copied
-from ipal.system import plugins
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +41,6 @@ class Schema:
     """What graphs must look like."""
 
     num_features: int
-    types: Types | None = None
-    """Of nodes and edges; None where there is one of each."""
     columns: tuple[str, ...] = ()
     """Names of the features, where they have any."""
     directed: bool = False
@@ -309,11 +304,6 @@ class Model:
             "nodes_behind_class": self.nodes_behind_class(),
         }
 
-    def plugins(self) -> dict[str, Any]:
-        """The plugin files that define the method or a part of its network; nothing where there are none."""
-        parts = [] if self.state.network is None else list(self.state.network.modules())
-        return dict(plugins.record(type(self.method), *map(type, parts)))
-
     def with_memory(self, memory: Any, classes: Sequence[Label] | None = None) -> State:
         """Its state with another memory, and other classes where these are given."""
         return replace(self.state, memory=memory, classes=self.labels if classes is None else tuple(classes))
@@ -331,14 +321,13 @@ def setup(config: LearnerConfig, schema: Schema, runtime: Runtime) -> Setup:
         config.encoder,
         config.train,
         config.batch,
-        num_edge_types(schema.types),
         config.test_graph,
     )
 
 
 def empty_model(config: LearnerConfig, graph: Graph, runtime: Runtime) -> Model:
     """A model that has learned nothing, for graphs like this one."""
-    schema = Schema(graph.num_features, graph.types, kept_names(graph.columns))
+    schema = Schema(graph.num_features, kept_names(graph.columns))
     state = initial_state(config.method, setup(config, schema, runtime))
     return Model(config, runtime, schema, state, Calibration.empty())
 
@@ -391,7 +380,8 @@ def begin_learning(
     if (graph := arranged(task.graph, model.schema.columns)) is not task.graph:
         task = dataclasses.replace(task, graph=graph)
     check_graph(task.graph, model.schema)
-    _check_task(model, task)
+    if model.labels and type(np.unique(task.labels).tolist()[0]) is not type(model.labels[0]):
+        raise DataError("The labels of all tasks must be of one kind: all numbers or all strings.")
     if not model.schema.directed and (not task.graph.symmetric if directed is None else directed):
         model = replace(model, schema=replace(model.schema, directed=True))
     if first_epoch:
@@ -405,19 +395,8 @@ def begin_learning(
     return Learning(begun, task, executor or Automatic(), time=time)
 
 
-def _check_task(model: Model, task: Task) -> None:
-    if model.stores_exemplars and model.schema.types is not None:
-        raise DataError(
-            f"The method '{model.name}' keeps nodes, and cannot keep those of several types: take one that keeps "
-            "none, as analytic or ipal."
-        )
-    if model.labels and type(np.unique(task.labels).tolist()[0]) is not type(model.labels[0]):
-        raise DataError("The labels of all tasks must be of one kind: all numbers or all strings.")
-
-
 def check_graph(graph: Graph, schema: Schema) -> None:
     """Refuse a graph that is not of a model's schema."""
-    check_types(graph.types, schema.types)
     if graph.num_features != schema.num_features:
         named = f": {shortened(', '.join(schema.columns), 300)}" if schema.columns else ""
         raise DataError(

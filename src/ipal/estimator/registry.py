@@ -27,11 +27,11 @@ from ipal.methods.polo import POLO
 from ipal.methods.pr import PR
 from ipal.methods.slda import SLDA
 from ipal.methods.twp import TWP
-from ipal.system import plugins
+from ipal.system.plugins import Registry
 
 
 def check_method(method: Any) -> None:
-    """Refuse a method of a plugin that breaks the protocol; the sentence names what is missing."""
+    """Refuse a method that breaks the protocol; the sentence names what is missing."""
     if not issubclass(method, Trained | OnePass):
         raise ConfigError("it must extend ipal.Trained (with a network) or ipal.OnePass (without)")
     if "__dataclass_params__" not in vars(method) or not method.__dataclass_params__.frozen:
@@ -44,7 +44,7 @@ def check_method(method: Any) -> None:
     learner_config(method, {one.name: one.default for one in own if one.default is not dataclasses.MISSING})
 
 
-METHODS: plugins.Registry[type[Method]] = plugins.Registry(
+METHODS: Registry[type[Method]] = Registry(
     "method",
     own=(
         IPAL,

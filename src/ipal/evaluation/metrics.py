@@ -311,7 +311,7 @@ def measured(scores: Scores, metrics: Mapping[str, Metric] = METRICS) -> dict[st
 
 
 def metric_named(name: str) -> Metric:
-    """A metric; of one that is not known here, as of a plugin that is not loaded, only the name."""
+    """A metric; of one that is not known here, as of a package that is not installed, only the name."""
     return METRICS[name] if name in METRICS else Metric(name, _unknown, unit="")
 
 
@@ -325,9 +325,7 @@ def titled(values: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def is_higher_better(title: str) -> bool:
-    # A table asks for every cell, and to look for packages takes milliseconds: only where nothing here has this title.
-    found = [metric for metric in METRICS.here().values() if metric.title == title]
-    return all(metric.higher_is_better for metric in found or METRICS.values() if metric.title == title)
+    return all(metric.higher_is_better for metric in METRICS.values() if metric.title == title)
 
 
 def average_performance_curve(M: Matrix) -> list[float]:

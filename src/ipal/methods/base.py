@@ -106,7 +106,6 @@ class Space:
     compute: Compute
     device: torch.device
     seed: int = 0
-    edge_types: int = 1
     test_graph: TestGraph = "both"
 
 

@@ -84,12 +84,10 @@ class Piece(LayerInput):
         return self._product(self.begin, self.end, weight)
 
     def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        z, found = self._projected(weight), []
-        for one in self.graph.by_type:
-            rows = SparseMatrix.of(with_loops(one, self.begin, self.end), self.device)
-            edges = Edges.of(rows, gradients=False, weights=None if one.weights is None else rows.values)
-            found.append(attention(edges, z, z[self.begin : self.end], query, key))
-        return sum(found[1:], found[0])
+        z, neighbours = self._projected(weight), self.graph.neighbours
+        rows = SparseMatrix.of(with_loops(neighbours, self.begin, self.end), self.device)
+        edges = Edges.of(rows, gradients=False, weights=None if neighbours.weights is None else rows.values)
+        return attention(edges, z, z[self.begin : self.end], query, key)
 
     def _projected(self, weight: Tensor) -> Tensor:
         """The values of all nodes times the weights."""

@@ -50,5 +50,6 @@ def audit_in_words(audit: Mapping[str, Any]) -> list[str]:
     for what, found in audit.get("data", {}).get("stored_rows", {}).items():
         where = ", ".join(found["where"])
         verdict = f"{plural(found['found'], 'node')} found, in {where}" if found["found"] else "none found"
+        verdict += f"; {found['too_plain']} with too few values were left out" * bool(found["too_plain"])
         said.append(f"Rows of {what} were looked for in the model ({plural(found['looked_for'], 'node')}): {verdict}.")
     return said

@@ -12,7 +12,7 @@ import torch
 
 from ipal.config import RunConfig
 from ipal.runs.run_folder import code_stamp
-from ipal.system.plugins import installed_version, loaded_files
+from ipal.system.plugins import installed_version
 
 PACKAGES = ["ipal", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn", "safetensors"]
 
@@ -42,7 +42,6 @@ def environment(machine: Machine, config: RunConfig, command: list[str]) -> dict
         "device": config.device,
         "device_name": torch.cuda.get_device_name(config.device) if on_gpu else None,
         "command": [Path(command[0]).name, *command[1:]] if command else [],
-        "plugins": list(map(str, loaded_files())),
     }
 
 

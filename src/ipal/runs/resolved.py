@@ -2,9 +2,9 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -21,17 +21,21 @@ from ipal.config import (
 )
 from ipal.data import datasets
 from ipal.data.datasets import Dataset
+from ipal.data.datasets.catalog import CATALOG
+from ipal.data.names import split_names
 from ipal.data.streams import STREAMS, Stream
 from ipal.errors import ConfigError, StoreError, did_you_mean, shortened
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import LearnerConfig, learner_config, own_settings, shared_settings
 from ipal.evaluation.metrics import ACCURACIES, METRICS, Metric
 from ipal.methods.base import Method
+from ipal.nn.encoders import ENCODERS
 from ipal.runs.environment import Machine
-from ipal.runs.plugins import plugins_of
-from ipal.system import plugins
 from ipal.system.memory_budget import Budget
+from ipal.system.plugins import Registry, require_packages
 
+REGISTRIES: tuple[Registry[Any], ...] = (METHODS, ENCODERS, STREAMS, METRICS, ACCURACIES, CATALOG)
+"""All that packages can offer."""
 SECTIONS: Mapping[str, Section] = MappingProxyType({"encoder": EncoderConfig(), "train": TrainConfig()})
 """Settings of the run that a method may use, and their values where it does not: they must not make two runs of one."""
 
@@ -75,7 +79,7 @@ class Resolver:
         self._streams: dict[Hashable, Stream] = {}
 
     def resolve(self, config: RunConfig, dataset: Dataset | None = None) -> Resolved:
-        plugins.require(config.plugins, "This run")
+        require_packages(config.plugins, "This run")
         asked, config = config, check_settings(config)
         usable_device(config.device)
         dataset = dataset or self.dataset(config)
@@ -94,16 +98,12 @@ class Resolver:
             "dataset": dataset.name,
             "dataset_hash": dataset.hash,
             "split": split,
-            "plugins": config.plugins or plugins_of(config),
+            "plugins": config.plugins or _packages(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
-        resolved = Resolved(config, asked, dataset, stream, method, self._metrics, self._machine, self._root)
+        resolved = Resolved(config, asked, dataset, stream, method, METRICS, self._machine, self._root)
         resolved.learner_config().method.check_classes(len({label for task in stream.classes for label in task}))
         return resolved
-
-    @cached_property
-    def _metrics(self) -> Mapping[str, Metric]:
-        return dict(METRICS)  # installed packages are searched once, not at every run
 
     def dataset(self, config: RunConfig) -> Dataset:
         key = config.dataset, config.protocol.edges
@@ -173,6 +173,18 @@ def _settings(config: RunConfig, method: type[Method]) -> Tree:
         **{name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS},
     }
     return {**config.settings, **{name: known[name] for name in shared_settings(method) if name in known}}
+
+
+def _packages(config: RunConfig) -> dict[str, str]:
+    """The packages that bring what a run names, with their versions."""
+    found = [
+        METHODS.package(config.method),
+        ENCODERS.package(config.encoder.kind),
+        STREAMS.package(config.protocol.stream.name),
+        ACCURACIES.package(config.protocol.accuracy),
+        *(CATALOG.package(name.partition(":")[0]) for name in split_names(config.dataset)),
+    ]
+    return dict(filter(None, found))
 
 
 def _check_known(name: str, known: Iterable[str], setting: str) -> None:

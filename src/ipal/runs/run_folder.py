@@ -122,13 +122,12 @@ class RunFolder:
         return Path(known) if known else None
 
     def result(self) -> dict[str, Any]:
-        """What result.json holds; metrics that it does not have, as those of a plugin, are computed from it."""
+        """What result.json holds; metrics that it does not have, as those of a new package, are computed from it."""
         result = self._record("result.json", Result)
         from ipal.evaluation.metrics import METRICS, measured, stored_scores  # NumPy: help is shown without it
 
-        metrics, known = METRICS.here(), result["metrics"]
-        if not metrics.keys() <= known.keys():
-            result["metrics"] = measured(stored_scores(result, self.confusion())[-1], metrics) | known
+        if not METRICS.keys() <= result["metrics"].keys():
+            result["metrics"] = measured(stored_scores(result, self.confusion())[-1]) | result["metrics"]
         return result
 
     def confusion(self) -> dict[str, Any]:

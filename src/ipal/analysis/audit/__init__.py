@@ -128,11 +128,10 @@ def _risks(kept: Remembered) -> dict[str, str]:
 
 def _text(model: Model) -> dict[str, Any]:
     """The words of users' tables that are in the model: in clear, and the number of those that are hashed."""
-    columns, types = model.schema.columns, model.schema.types
+    columns = model.schema.columns
     return {
         "class_labels": [label for label in model.labels if isinstance(label, str)],
         "feature_names": list(dict.fromkeys(name.partition(BETWEEN)[0] for name in columns)),
-        "type_names": [] if types is None else sorted({name for name, _ in types.nodes} | {e[1] for e in types.edges}),
         "hashed_categories": sum(BETWEEN in name for name in columns),
     }
 

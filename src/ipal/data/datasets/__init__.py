@@ -18,7 +18,6 @@ from ipal.data.datasets.synthetic import parse_size
 from ipal.data.graph import checked_facts, checked_graph
 from ipal.data.labels import checked_ids, file_labels, labelled
 from ipal.errors import DataError, IpalError, StoreError, shortened
-from ipal.system.plugins import in_words
 
 __all__ = ["Dataset", "checked", "convert", "load", "load_to_predict"]
 
@@ -49,7 +48,7 @@ def load_to_predict(name: str, root: Path | None = None, *, undirected: bool = T
 
 def _one(name: str, folder: Path, undirected: bool) -> Dataset:
     if (made := catalog.made_in_memory(name)) is not None:
-        with _naming_the_plugin(made.name):
+        with _naming_the_package(made.name):
             raw = _made(name, made)
         return checked(name, raw, made, undirected=undirected)
     entry = catalog.find(name, folder)
@@ -73,18 +72,18 @@ def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool
 
 
 @contextmanager
-def _naming_the_plugin(name: str) -> Iterator[None]:
-    """An error in the code of a plugin is a sentence that names it."""
+def _naming_the_package(name: str) -> Iterator[None]:
+    """An error in the code of another package is a sentence that names it."""
     try:
         yield
     except IpalError:
         raise
     except Exception as error:
-        origin = catalog.CATALOG.origin(name)
-        if origin is None:
+        package = catalog.CATALOG.package(name)
+        if package is None:
             raise
         reason = f"{type(error).__name__}: {shortened(str(error))}"
-        raise DataError(f"The dataset '{name}' of {in_words(origin)} could not be made ({reason}).") from error
+        raise DataError(f"The dataset '{name}' of {package} could not be made ({reason}).") from error
 
 
 def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:

@@ -248,7 +248,7 @@ def find(name: str, root: Path) -> DatasetEntry:
         if path.is_dir() and not holds_graph(path):
             raise DataError(
                 f"The folder {path} holds no graph: put nodes.csv and edges.csv there (or .parquet), or write one with "
-                "'ipal data --convert NAME -o FOLDER'."
+                "'ipal data NAME --convert FOLDER'."
             )
         if not path.exists():
             raise DataError(f"The graph file {path} does not exist.")
@@ -284,7 +284,7 @@ def _resolved(name: str) -> Path:
 
 def all_names(root: Path) -> list[str]:
     """Every name that `--dataset` takes, besides paths and what installed packages offer."""
-    return list(dict.fromkeys([*CATALOG.here(), *graph_files(root)]))
+    return list(dict.fromkeys([*CATALOG.own, *graph_files(root)]))
 
 
 def describe(name: str, root: Path) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def describe(name: str, root: Path) -> dict[str, Any]:
     if len(names) > 1:
         return _described_together(name, [describe(one, root) for one in names])
     if (entry := made_in_memory(name)) is not None:
-        here, path = True, "built in" if CATALOG.origin(entry.name) is None else "made in memory"
+        here, path = True, "built in" if entry.name in CATALOG.own else "made in memory"
     else:
         entry = find(name, root)
         path = str(root / entry.path)

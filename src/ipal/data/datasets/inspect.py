@@ -1,4 +1,4 @@
-"""A look at graphs for `ipal data`: where each is, how large, its hash, or how to get it; or what was understood."""
+"""A look at graphs for `ipal data`: where each is and what was understood of it, or how to get it."""
 
 from pathlib import Path
 from typing import Any
@@ -12,29 +12,10 @@ from ipal.data.class_edges import balanced_homophily, edge_homophily, edges_by_c
 from ipal.data.datasets import catalog
 from ipal.data.graph import Features, Graph
 from ipal.data.labels import labelled
-from ipal.errors import IpalError
 from ipal.system import free_memory
 
 
-def look(name: str, root: Path, *, undirected: bool = True) -> dict[str, Any]:
-    """One dataset; a damaged one is an error."""
-    facts = catalog.describe(name, root)
-    if not facts["here"]:
-        return facts
-    dataset = datasets.load(name, root, undirected=undirected)
-    return facts | {
-        "nodes": dataset.graph.num_nodes,
-        "edges": dataset.graph.num_edges,
-        "edge_weights": dataset.graph.is_weighted,
-        "features": dataset.graph.num_features,
-        "classes": dataset.num_classes,
-        "hash": dataset.hash,
-        "remark": dataset.remark,
-        "of_every_node": list(dataset.known),
-    }
-
-
-def understood(name: str, root: Path) -> dict[str, Any]:
+def look(name: str, root: Path) -> dict[str, Any]:
     """All that was understood of one graph, its edges as they are given; labels may be missing."""
     facts = catalog.describe(name, root)
     if not facts["here"]:
@@ -68,6 +49,7 @@ def understood(name: str, root: Path) -> dict[str, Any]:
         "neighbours": _distribution(degree),
         "of_every_node": list(dataset.known),
         "remark": dataset.remark,
+        "hash": dataset.hash if graph.symmetric or dataset.known_hash else datasets.load_to_predict(name, root).hash,
     }
 
 
@@ -91,24 +73,3 @@ def _distribution(degree: Any) -> list[dict[str, int]]:
     ends = [0, *(2 ** (power + 1) - 1 for power in range(int(place.max())))]
     counts = np.bincount(place, minlength=len(starts)).tolist()
     return [{"from": low, "to": high, "nodes": count} for low, high, count in zip(starts, ends, counts, strict=True)]
-
-
-def converted(name: str, path: Path, root: Path, *, undirected: bool) -> dict[str, Any]:
-    """Write a graph as a folder, and look at that: what was written is read back and compared."""
-    datasets.convert(name, path, root, undirected=undirected)
-    return look(str(path.resolve()), root, undirected=undirected)
-
-
-def look_at_all(root: Path) -> list[dict[str, Any]]:
-    """Every dataset with a name; a damaged one is reported beside the others and does not hide them."""
-    rows = []
-    for name in catalog.all_names(root):
-        if name in catalog.CATALOG and catalog.CATALOG[name].costly:
-            later = f"The graph '{name}' is made when it is asked for: 'ipal data {name}' looks at it."
-            rows.append(catalog.describe(name, root) | {"how_to_get": later})
-            continue
-        try:
-            rows.append(look(name, root))
-        except IpalError as error:
-            rows.append(catalog.describe(name, root) | {"here": False, "how_to_get": str(error)})
-    return rows

@@ -91,11 +91,6 @@ def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
     need_extra("onnx", "onnx", "onnxruntime", "onnxscript")
     if not model.labels:
         raise ConfigError("This model knows no class: let it learn one before it is exported.")
-    if model.schema.types is not None:
-        raise ConfigError(
-            "This model knows types of nodes and edges, which an ONNX file cannot hold: predict with it in Python, or "
-            "train one on data.to_homogeneous()."
-        )
     from onnx.checker import check_model
     from onnx.helper import set_model_props
 

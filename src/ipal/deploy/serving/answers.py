@@ -34,10 +34,8 @@ from ipal.estimator.explain import explained
 from ipal.estimator.files import loaded
 from ipal.estimator.model import Model
 from ipal.estimator.open_world.scores import SMOOTHED
-from ipal.runs.plugins import load_plugin
 from ipal.state.snapshot import Snapshot, content_of
 from ipal.system.arrays import MalformedError, TooLargeError
-from ipal.system.plugins import loaded_files
 
 DIGITS = 6
 """Decimals of a probability in a response."""
@@ -174,7 +172,7 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         spawned = multiprocessing.get_context("spawn")
         self._pipe, theirs = spawned.Pipe()
-        self.process = spawned.Process(target=_work, args=(theirs, settings, loaded_files()), daemon=True)
+        self.process = spawned.Process(target=_work, args=(theirs, settings), daemon=True)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self.process.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -198,12 +196,10 @@ class Worker:
             self.process.join()
 
 
-def _work(pipe: Connection, settings: Settings, plugins: tuple[Path, ...]) -> None:
+def _work(pipe: Connection, settings: Settings) -> None:
     """What the process does."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    for path in plugins:
-        load_plugin(path)
     with suppress(EOFError, OSError):
         while True:
             file, kind, explain = pipe.recv()

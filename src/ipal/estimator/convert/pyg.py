@@ -5,7 +5,7 @@ and `forget_mask`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not 
 Floating-point numbers of any width become float32.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,10 +60,7 @@ def graph_of(data: "Data") -> Graph:
 def _not_a_graph(data: Any) -> str:
     """Why no features are found in what was passed as a graph, and what to do: one sentence."""
     if is_hetero(data):
-        return (
-            "A HeteroData has types of nodes and edges that are not known here: learn from such a one first, or make "
-            "one type of them with data = data.to_homogeneous()."
-        )
+        return "A HeteroData is made one graph of all its nodes first: pass data = ipal.graph_from(data)."
     if hasattr(data, "x") and not isinstance(data, Graph):
         return "The graph has no features: set data.x (nodes x features, dense or sparse)."
     return f"A {type(data).__name__} is not read as it is: pass data = ipal.graph_from(…), which takes {READS}."
@@ -128,31 +125,23 @@ class Departure(NamedTuple):
 def departure_of(data: "Data") -> Departure:
     """A training view with a `forget_mask`: one True or False a node."""
     task = task_of(data)
-    return Departure(task, given_leaving([data], [task.graph.num_nodes]))
+    mask = getattr(data, "forget_mask", None)
+    n = task.graph.num_nodes
+    return Departure(task, np.flatnonzero(np.zeros(n) if mask is None else given_mask(mask, n, "forget_mask")))
 
 
-def given_leaving(stores: Sequence[Any], sizes: Sequence[int]) -> Nodes:
-    """The nodes that are to leave, numbered from one store to the next; a store without a `forget_mask` has none."""
-    masks = [getattr(store, "forget_mask", None) for store in stores]
-    marked = [
-        np.zeros(n, dtype=bool) if mask is None else given_mask(mask, n, "forget_mask")
-        for mask, n in zip(masks, sizes, strict=True)
-    ]
-    return np.flatnonzero(np.concatenate(marked))
-
-
-def right_labels(data: Any, task: Task) -> Labels:
-    """What the training nodes of a view should have been learned as (`new_y`)."""
-    new = getattr(data, "new_y", None)
+def correction_of(data: "Data") -> tuple[Task, Labels]:
+    """A training view, and what its nodes should have been learned as (`new_y`)."""
+    task, new = task_of(data), getattr(data, "new_y", None)
     if new is None:
         raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
-    labels = one_a_node(new, len(task.graph.targets), "data.new_y")[task.nodes]
+    labels = one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
     if not _may_teach(data, labels).all():
         raise DataError(
             "data.new_y has no label for a node in train_mask: take the node out of train_mask, or forget what it "
             "taught with ipal.forget_rows."
         )
-    return _plain_labels(labels)
+    return task, _plain_labels(labels)
 
 
 # ---------------------------------------------------------------------- edges

@@ -19,6 +19,7 @@ from ipal.data.graph_data import GraphData
 from ipal.data.labels import NO_NAME
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator.convert.arrays import as_numpy, as_sparse, given_features, is_sparse, shape_of
+from ipal.estimator.convert.hetero import of_hetero
 from ipal.estimator.convert.pyg import READS, both_ways, is_hetero, one_a_node
 
 ARRAYS = ("x", "edge_index", "edge_weight", "y", "ids", *FACTS)
@@ -45,13 +46,17 @@ def graph_from(
     graph (attributes of nodes are features and `label`, of edges `weight`), a SciPy sparse matrix or an array A
     (A[i, j] is the weight of the edge from i to j) with features `x` and labels `y`, a table of nodes and a table of
     edges (pandas, a dict of columns, or paths of CSV or Parquet files), a dict of arrays, and whatever the command
-    reads by name or path. A `HeteroData`, and what ipal has read before, are passed on as they are.
+    reads by name or path. What ipal has read before is passed on as it is.
 
     **Edges run both ways unless** `directed=True`, also those of a networkx `DiGraph`, of a matrix that is not
     symmetric and of a `Data` with edges in one direction only.
 
     **All nodes that have a label are marked for training.** To learn some of them, as those of one month:
     `dataclasses.replace(graph, train_mask=is_new)`; what is in `train_mask` again is learned again.
+
+    **A** `HeteroData` **becomes one graph**: the nodes of the type with labels first, then those of the others by name,
+    each type with features in columns of its own, and the edges of all types. The first rows of what `predict` gives
+    are those of the labelled type.
 
     Parameters
     ----------
@@ -70,7 +75,8 @@ def graph_from(
     id : str, optional
         The column of nodes that identifies them, if it is not called id.
     label : str, optional
-        The column of classes, if it is not called label.
+        The column of classes, if it is not called label. Of a `HeteroData`, the type of nodes that is classified:
+        needed where not just one has labels.
     source, target : str, optional
         The columns of edges with their ends, if they are not called so.
     weight : str, optional
@@ -79,7 +85,7 @@ def graph_from(
     Returns
     -------
     GraphData
-        Or the `Data` or `HeteroData` itself.
+        Or the `Data` itself.
     """
     roles = _roles({"id": id, "label": label, "source": source, "target": target, "weight": weight}, features)
     is_matrix = is_sparse(graph) or isinstance(graph, np.ndarray | torch.Tensor)
@@ -95,8 +101,10 @@ def graph_from(
     names = {kind.__name__ for kind in type(graph).__mro__}
     if edges is not None:
         return _made(_pair(graph, edges, roles), directed)
-    if isinstance(graph, GraphData) or is_hetero(graph):
+    if isinstance(graph, GraphData):
         return graph
+    if is_hetero(graph):
+        return of_hetero(graph, label, directed)
     if "torch_geometric" in packages and "Data" in names:
         return graph if directed else both_ways(graph)
     if isinstance(graph, Dataset):

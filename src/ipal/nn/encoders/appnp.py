@@ -26,7 +26,7 @@ class APPNP(Encoder):
     H^{(0)} are rows of features scaled to unit length and, where they have more columns than `hidden` divided by the
     number of restarts, projected to that many by a Gaussian matrix. This matrix follows from the place of the restart
     alone: it is the same in every network, and no part of what is saved. Rows of each H_r are scaled to unit length
-    again. All types of edges count as one. Weights start as those of `linear`; a single layer is never wider than H.
+    again. Weights start as those of `linear`; a single layer is never wider than H.
     """
 
     name = "appnp"
@@ -49,7 +49,7 @@ class APPNP(Encoder):
         steps, restarts = _settled(config)
         number = min(num_features, config.hidden // len(restarts))
         return tuple(
-            Columns(num_features, number, number < num_features, number, steps, restart, seed=(place,), edge_type=None)
+            Columns(num_features, number, number < num_features, number, steps, restart, seed=(place,))
             for place, restart in enumerate(restarts)
         )
 

@@ -19,7 +19,7 @@ ALWAYS = ("dataset", "method", "seed", "split")
 BY_METHOD = ("encoder", "train")
 """Sections whose defaults are the method's."""
 FOUND = ("dataset_hash", "plugins")
-"""What the graph and the plugins say by themselves."""
+"""What the graph and installed packages say by themselves."""
 WHERE = (
     "The command makes the same run in a folder of the same name. It looks for the graph under IPAL_DATA, or where "
     "--data-root says."
@@ -42,8 +42,6 @@ def command(config: RunConfig, own_defaults: Mapping[str, Any] | None = None) ->
     for name, value in flat(config.to_tree()):
         if name not in (*OPTIONS, *FOUND) and (name not in defaults or defaults[name] != value):
             words += ["--set", f"{name}={as_yaml(value)}"]
-    for plugin in config.plugins:
-        words += ["--plugin", plugin] if plugin.endswith(".py") else []
     return shlex.join(words)
 
 
