@@ -181,8 +181,6 @@ def in_this_process(address: str | None = None) -> Engine:
 def resolve(line: str, place: str) -> None:
     """A command that is not run: it must still be one, with options, settings and files that exist."""
     words = shlex.split(line, comments=True)
-    if words[0] == "torchrun":
-        words = ["ipal", *words[words.index("-m") + 2 :]]
     program, *arguments = words
     if program == "ipal":
         _resolve_ipal(arguments, place)
