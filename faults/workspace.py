@@ -60,7 +60,6 @@ LONG = (
         ("drift", "--dataset", GRAPH, "--methods", "pr", "--seeds", "1", *TRAIN, "-o", "drift"),
         "drift",
     ),
-    Long("profile", ("profile", "--dataset", GRAPH, *TRAIN, "--json"), "nothing"),
     Long("report --html", ("report", "third", "--html", "-o", "page.html"), "page.html", needs=("jinja2",)),
     Long(
         "export",

@@ -129,12 +129,12 @@ def _options(draw: random.Random, files: HostileFiles) -> Invocation:
 
 
 def _settings(draw: random.Random, files: HostileFiles) -> Invocation:
-    return [draw.choice(["run", "profile"]), "--dataset", GRAPH, "--set", draw.choice(SETTINGS)]
+    return ["run", "--dataset", GRAPH, "--set", draw.choice(SETTINGS)]
 
 
 def _sizes(draw: random.Random, files: HostileFiles) -> Invocation:
     kind = draw.choice(["synthetic", "synthetic", "reddit-shaped"])
-    size = draw.choice(SIZES) if kind == "synthetic" else draw.choice(["scale=1e9", "scale=nan", "scale=-1", "scale"])
+    size = draw.choice(SIZES) if kind == "synthetic" else draw.choice(["nodes=1e19", "degree=nan", "nodes=-1", "nodes"])
     return [*draw.choice([["run", "--dataset"], ["data"], ["drift", "--dataset"]]), f"{kind}:{size}"]
 
 
@@ -142,11 +142,11 @@ def _graphs(draw: random.Random, files: HostileFiles) -> Invocation:
     path = draw.choice(files.graphs)
     if path.endswith("graph-columns.npz"):  # to look at it is no mistake
         return ["run", "--dataset", path]
-    return [*draw.choice([["run", "--dataset"], ["data"], ["drift", "--dataset"], ["profile", "--dataset"]]), path]
+    return [*draw.choice([["run", "--dataset"], ["data"], ["drift", "--dataset"]]), path]
 
 
 def _configs(draw: random.Random, files: HostileFiles) -> Invocation:
-    return [draw.choice(["run", "profile"]), "--config", draw.choice(files.configs)]
+    return ["run", "--config", draw.choice(files.configs)]
 
 
 def _experiments(draw: random.Random, files: HostileFiles) -> Invocation:
@@ -222,4 +222,4 @@ def _mutated(draw: random.Random, files: HostileFiles) -> Invocation:
             content[begin + draw.randrange(64)] = draw.randrange(256)
     path = files.folder / f"mutated-{draw.randrange(10**9)}.npz"
     path.write_bytes(content)
-    return [draw.choice(["run", "profile"]), "--dataset", str(path)]
+    return ["run", "--dataset", str(path)]

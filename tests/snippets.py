@@ -181,8 +181,6 @@ def in_this_process(address: str | None = None) -> Engine:
 def resolve(line: str, place: str) -> None:
     """A command that is not run: it must still be one, with options, settings and files that exist."""
     words = shlex.split(line, comments=True)
-    if words[0] == "torchrun":
-        words = ["ipal", *words[words.index("-m") + 2 :]]
     program, *arguments = words
     if program == "ipal":
         _resolve_ipal(arguments, place)
@@ -210,7 +208,7 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
             _read_once(PROJECT / path)
     if given.get("dataset") and not str(given["dataset"]).endswith((".npz", ".graph")):
         for one in catalog.names_in(given["dataset"], Path("nowhere")):
-            assert catalog.made_in_memory(one) or catalog.find(one, Path("nowhere")), place
+            assert catalog.find(one, Path("nowhere")), place
     if "settings" in given:
         options = RunConfig.model_fields.keys() - {"settings", "split", "seed", "protocol", "plugins"} | {"preset"}
         options = {one: given[one] for one in options & given.keys()}

@@ -8,7 +8,6 @@ IpalError            one sentence: what is wrong, what to do; the command ends w
 ├── NonFiniteError   NaN or infinite values during a computation
 ├── CapacityError    too little memory
 ├── ClusterError     a cluster that cannot be reached or used
-└── TeamError        another process of the same run has stopped; exit code 1
 
 IgnoredInput         a warning: a part of the input is not used
 """
@@ -100,12 +99,6 @@ class CapacityError(IpalError):
 
 class ClusterError(IpalError):
     """A cluster cannot be reached or used."""
-
-
-class TeamError(IpalError):
-    """Another process of the same run has stopped."""
-
-    exit_code: ClassVar[int] = 1
 
 
 class IgnoredInput(UserWarning):

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import ipal
-from ipal.backend.distributed import Team
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
 from ipal.closed_form.method import Analytic
@@ -60,11 +59,6 @@ def test_runtimes_on_one_device_share_what_is_derived_of_a_graph(tiny_stream: Ta
     task = tiny_stream.task(0)
     first = operators(task, Runtime.of())
     assert operators(task, Runtime.of(threads=2, budget=Budget(1))) is first
-    part = operators(task, Runtime.of(team=Team(1, 2)))  # one of two processes has its own rows alone
-    assert part is not first
-    rows = part.blocks[0].aggregation["symmetric"].matrix.shape[0]
-    assert rows == task.graph.num_nodes // 2
-    assert operators(task, Runtime.of()) is first
 
 
 @pytest.mark.parametrize("method", [IPAL, Analytic], ids=lambda method: method.name)
@@ -83,7 +77,7 @@ def test_a_learner_makes_its_runtime_itself_and_keeps_the_one_it_is_given(
 
 
 def test_a_runtime_elsewhere_is_another_one() -> None:
-    ours = Runtime.of(team=Team(1, 2), budget=Budget(7), threads=3)
+    ours = Runtime.of(budget=Budget(7), threads=3)
     assert pickle.loads(pickle.dumps(ours)) == Runtime.of()
     assert copy.deepcopy(ours) is ours
 

@@ -1,6 +1,5 @@
 """Streams of small batches, whose classes return: cheap, solved when asked, the same whatever came in which batch."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from ipal.backend.runtime import Runtime
 from ipal.closed_form.left_out import FIRST_RIDGE, FIRST_SCALE
 from ipal.closed_form.method import Analytic, Solved
 from ipal.data.graph import checked_graph
@@ -20,7 +18,6 @@ from ipal.methods.base import Method
 from ipal.methods.ncm import NCM
 from ipal.methods.slda import SLDA
 from ipal.state.snapshot import Snapshot
-from ipal.system.tracing import Recorder
 from tests import learning
 from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, equal
 from tests.learning import learn
@@ -59,11 +56,6 @@ def predicted(model: Model, task: Task) -> np.ndarray:
     return model.predict_graph(task.graph).labels
 
 
-def times(recorder: Recorder, name: str) -> int:
-    """How often a part was entered."""
-    return sum(account.times for path, account in recorder.laps[-1].items() if path[-1:] == (name,))
-
-
 # ------------------------------------------------------------------ the same, whatever came in which batch
 
 
@@ -82,19 +74,17 @@ def test_small_batches_and_one_large_one_make_the_same_statistics(method: type[M
 # ------------------------------------------------------------------ solved when asked
 
 
-def test_batches_are_not_solved_before_something_is_asked_and_then_once():
-    batches, recorder = batches_of(all_nodes()), Recorder()
-    first = learn(config(), batches[0], runtime=replace(Runtime.of(), tracer=recorder))
-    with recorder.listening():
-        model = learn(first, *batches[1:])
-        assert times(recorder, "solve") == 0
-        assert times(recorder, "ridge") == len(batches) - 1  # some of its rows are left out of every batch
-        predicted(model, batches[0])
-        model.scores_and_probabilities(batches[1].graph)
-        assert solved(model).ridge > 0
-        assert times(recorder, "solve") == 1
-        predicted(learn(model, batches[0]), batches[0])
-        assert times(recorder, "solve") == 2
+def test_batches_are_not_solved_before_something_is_asked_and_then_once(monkeypatch: pytest.MonkeyPatch):
+    batches, solve, times = batches_of(all_nodes()), Analytic._solve, []
+    monkeypatch.setattr(Analytic, "_solve", lambda *given: times.append(1) or solve(*given))
+    model = learn(config(), *batches)
+    assert len(times) == 0
+    predicted(model, batches[0])
+    model.scores_and_probabilities(batches[1].graph)
+    assert solved(model).ridge > 0
+    assert len(times) == 1
+    predicted(learn(model, batches[0]), batches[0])
+    assert len(times) == 2
 
 
 # ------------------------------------------------------------------ ridge and scale

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ipal.backend.distributed import Team
 from ipal.closed_form.lower_half import add_products, mirrored, numbers, square
 from ipal.closed_form.rows import Rows, exact_parts, grid, rounded
 from ipal.closed_form.sums import Kind, Sums, balanced_weights
@@ -101,39 +99,6 @@ def test_what_is_kept_by_hand() -> None:
 
 
 # ------------------------------------------------------------------ rows come and go
-
-
-class Member(Team):
-    """One of two processes, with what the other has for the sums."""
-
-    def __init__(self, rank: int, others: Sequence[Tensor] = ()) -> None:
-        super().__init__(rank, size=2)
-        self.others, self.own = others, list[Tensor]()
-
-    def all_reduce(self, *tables: Tensor) -> None:
-        self.own = [table.clone() for table in tables]
-        for table, other in zip(tables, self.others, strict=False):
-            table.add_(other)
-
-
-@BOTH
-def test_two_processes_take_in_their_shares_by_hand(kind) -> None:
-    start = none(kind).changed(1, rows(doubles([0, 2]), 1))
-    whole = start.changed(1, THREE)
-    second = Member(1)
-    start.changed(1, THREE, second)
-    assert second.own[0].tolist() == [[0, 0], [1, 1]]  # three rows: two for the first, and one
-    first = Member(0, second.own)
-    together = start.changed(1, THREE, first)
-    assert first.own[0].tolist() == [[1, 1], [0, 0]]
-    assert together.total.tolist() == [[1, 1], [1, 3]]
-    assert_same(together, whole)
-    assert start.total.tolist() == [[0, 0], [0, 2]]
-    # Taken away again, each its share with the other sign.
-    second = Member(1)
-    together.changed(-1, THREE, second)
-    first = Member(0, second.own)
-    assert_same(together.changed(-1, THREE, first), start)
 
 
 @BOTH

@@ -11,7 +11,6 @@ import torch
 
 from ipal.backend.batches import around as compact_around
 from ipal.backend.cuda_graphs import Recordings
-from ipal.backend.distributed import Team
 from ipal.backend.fixed_batches import MOST_ROWS, Drawn, FixedBatches, around
 from ipal.backend.neighbor_sampling import Sampler
 from ipal.backend.runtime import Runtime
@@ -71,7 +70,7 @@ def test_with_room_for_all_neighbours_embeddings_and_gradients_are_those_of_the_
     config = EncoderConfig(kind=kind, hidden=16, width=16)
     encoder = ENCODERS.find(kind)(tiny.graph.num_features, config, random())
     most, rows = int(np.diff(tiny.graph.indptr).max()), torch.tensor([5, 0, 17, 5])
-    fixed = around(tiny.graph, rows, (most, most), encoder.needs, random(), HERE)
+    fixed = around(tiny.graph, rows, (most, most), encoder.needs, random())
     exact = compact_around(tiny.graph, rows, ("all", "all"), encoder.needs, random())
     found = []
     for graph in (fixed, exact):
@@ -112,13 +111,12 @@ def test_what_has_no_fixed_shape_is_left_to_other_batches(tiny_stream: TaskStrea
     task, plain = tiny_stream.task(0), ("symmetric",)
     graph = task.graph
 
-    def of(changed: Graph, sampling: Sampling = SMALL, runtime: Runtime = HERE, needs: Any = plain) -> Any:
-        return FixedBatches.of(Task(changed, task.nodes, task.labels), sampling, runtime, needs)
+    def of(changed: Graph, sampling: Sampling = SMALL, needs: Any = plain) -> Any:
+        return FixedBatches.of(Task(changed, task.nodes, task.labels), sampling, HERE, needs)
 
     assert of(graph) is not None
     assert of(graph, Sampling(nodes=7, fanouts=("all", 2))) is None
     assert of(graph, needs=("attention",)) is None
-    assert of(graph, runtime=Runtime.of(team=Team(0, 2))) is None
     assert of(Graph.of(sp.csr_array(graph.x), graph.neighbours)) is None
     assert of(graph, Sampling(nodes=7, fanouts=(MOST_ROWS, 2))) is None
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from ipal.backend.cuda_graphs import Recordings, Terms, can_record
-from ipal.backend.distributed import Team
 from ipal.backend.runtime import Runtime
 from ipal.bench import interleave
 from ipal.bench.experiment_file import as_tree, read_preset
@@ -34,7 +33,6 @@ from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
 from ipal.state.value import State
-from ipal.system.tracing import Recorder
 from tests.learning import begun, config, learned
 from tests.support import Watcher
 
@@ -277,8 +275,8 @@ def test_what_cannot_be_repeated_is_not_recorded(tiny_stream: TaskStream, monkey
     monkeypatch.setattr(recorded, "never_waits", lambda *_: tried.append(1) or waits_never)
     waits_never = True
 
-    def repeats(**parts: Any) -> bool:
-        training = begun(replace(model, runtime=Runtime.of(**parts)), tiny_stream.task(1))
+    def repeats() -> bool:
+        training = begun(replace(model, runtime=Runtime.of()), tiny_stream.task(1))
         (batch,) = training.batches(0)
         return RecordedSteps(training, Recordings(), {})._can_repeat(slice(None), lambda _: batch)
 
@@ -294,14 +292,6 @@ def test_what_cannot_be_repeated_is_not_recorded(tiny_stream: TaskStream, monkey
         patched.delattr(torch._C, "_cuda_clearCublasWorkspaces")
         assert not can_record()
         assert not repeats()
-    # A recording has no parts to be listened to, and talks to no other process.
-    recorder = Recorder()
-    assert repeats(tracer=recorder)
-    with recorder.listening():
-        assert not repeats(tracer=recorder)
-    several = begun(model, tiny_stream.task(1))
-    several = replace(several, setup=replace(several.setup, runtime=Runtime.of(team=Team(0, 2))))
-    assert not RecordedSteps(several, Recordings(), {})._can_repeat(slice(None), lambda _: None)  # type: ignore[arg-type, return-value]
     # A step that makes the moments of some weights is not what later ones are.
     tried.clear()
     training = begun(model, tiny_stream.task(1))

@@ -1,1 +1,1 @@
-"""A second look at runs and models: audit, drift, profile."""
+"""A second look at runs and models: audit, drift."""

@@ -1,1 +1,1 @@
-"""How tensors are computed: sparse products, mini-batches, GPUs, several processes."""
+"""How tensors are computed: sparse products, mini-batches, GPUs."""

@@ -23,14 +23,12 @@ from ipal.backend.operators import (
     picked,
     propagated_rows,
 )
-from ipal.backend.partition import ALONE, Layout, by_seeds
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, read_only
 from ipal.config import EncoderConfig, Sampling
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.errors import ConfigError
-from ipal.system.tracing import SILENT, Tracer
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +59,7 @@ def check_fanouts(batch: Sampling, encoder: EncoderConfig) -> None:
 
 def whole_task(task: Task, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)) -> Batch:
     """All training nodes of a task, with all edges; `needs` are those of the encoder."""
-    with runtime.tracer.span("preparation"):
-        return Batch(operators(task, runtime, needs), slice(None))
+    return Batch(operators(task, runtime, needs), slice(None))
 
 
 def shuffled(number: int, size: int, generator: torch.Generator) -> list[Tensor | slice]:
@@ -77,21 +74,17 @@ def sampled(
 ) -> Iterator[Batch]:
     """One epoch: every training node once, in random order; the same seed gives the same batches.
 
-    They are made ahead in another thread, one after the other, so that each draws what it would draw anyway. In a
-    team every process has the same batches, and makes its share of each with draws of its own.
+    They are made ahead in another thread, one after the other, so that each draws what it would draw anyway.
     """
-    with runtime.tracer.span("sampling"):
-        device, team = runtime.device, runtime.team
-        generator = torch.Generator(device).manual_seed(seed)
-        places = shuffled(len(task.nodes), sampling.nodes, generator)
-        if team.size > 1:
-            generator = torch.Generator(device).manual_seed(seed + 1 + team.rank)
-        nodes = torch.from_numpy(task.nodes).to(device)
-        # On a GPU the other thread works on this one's stream, so that a batch is ready when it is used.
-        stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
-        whole = propagated_rows(task.graph, runtime, needs)  # here, where a team meets, and not in the other thread
-        make = partial(_around, task.graph, nodes, sampling, needs, whole, runtime, generator, stream)
-    return prefetched([partial(make, here) for here in places], runtime.tracer)
+    device = runtime.device
+    generator = torch.Generator(device).manual_seed(seed)
+    places = shuffled(len(task.nodes), sampling.nodes, generator)
+    nodes = torch.from_numpy(task.nodes).to(device)
+    # On a GPU the other thread works on this one's stream, so that a batch is ready when it is used.
+    stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+    whole = propagated_rows(task.graph, runtime, needs)
+    make = partial(_around, task.graph, nodes, sampling, needs, whole, runtime, generator, stream)
+    return prefetched([partial(make, here) for here in places])
 
 
 def _around(
@@ -106,14 +99,11 @@ def _around(
     here: Tensor | slice,
 ) -> Batch:
     """A batch of the training nodes `here`, with one sampled step outwards for every layer, or their own rows alone."""
-    with runtime.tracer.span("sampling"), nullcontext() if stream is None else torch.cuda.stream(stream):
+    with nullcontext() if stream is None else torch.cuda.stream(stream):
         seeds = nodes[here]
-        read = runtime.team.share(len(seeds))
-        layout = by_seeds(runtime.team, read)
-        mine = read.of(seeds)
         if whole is not None:
-            return Batch(of_rows(picked(whole, mine, runtime.device), layout, runtime.tracer), here)
-        return Batch(around(graph, mine, sampling.fanouts, needs, generator, layout, runtime.tracer), here)
+            return Batch(of_rows(picked(whole, seeds, runtime.device)), here)
+        return Batch(around(graph, seeds, sampling.fanouts, needs, generator), here)
 
 
 def around(
@@ -122,8 +112,6 @@ def around(
     fanouts: Sequence[Fanout],
     needs: Sequence[Need],
     generator: torch.Generator,
-    layout: Layout = ALONE,
-    tracer: Tracer = SILENT,
 ) -> Operators:
     """What embeds some nodes, with a sample of the edges around them: a fan-out a layer, from these nodes outwards."""
     neighbours, device = Sampler.of(graph, generator.device), generator.device
@@ -137,7 +125,7 @@ def around(
         columns, matrix = compact(outermost)
         features = Features(SparsePair.of(graph.x[columns.cpu().numpy()], device), {})
         blocks.append(_block(neighbours, rows, matrix, needs))
-        return Operators(features, tuple(blocks[::-1]), layout, tracer)
+        return Operators(features, tuple(blocks[::-1]))
     # Nothing is learned about features: their sums are the same whatever the weights are.
     whole, read = features_on(graph, device), None
     sums = {norm: neighbours.with_norm(outermost, rows, norm).matmul(whole) for norm in norms(needs)}
@@ -146,7 +134,7 @@ def around(
         columns, matrix = compact(outermost)
         first, read = _block(neighbours, rows, matrix, ("attention",)), whole[columns]
     own = whole[rows] if "own" in needs else None
-    return Operators(Features(read, sums, own), (first, *blocks[::-1]), layout, tracer)
+    return Operators(Features(read, sums, own), (first, *blocks[::-1]))
 
 
 def _block(neighbours: Sampler, rows: Tensor, matrix: SampledRows, needs: Sequence[Need]) -> Block:

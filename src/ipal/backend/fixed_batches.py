@@ -47,10 +47,10 @@ class FixedBatches:
         """None where shapes depend on what is drawn, or would be too large."""
         graph, fanouts = task.graph, sampling.fanouts
         nodes, generator = torch.from_numpy(task.nodes).to(runtime.device), torch.Generator(runtime.device)
-        rows = None if runtime.team.size > 1 else propagated_rows(graph, runtime, needs)
+        rows = propagated_rows(graph, runtime, needs)
         if rows is not None:  # no neighbours are drawn
             return cls(task, sampling, runtime, needs, nodes, generator, rows) if rows.device == nodes.device else None
-        if "all" in fanouts or "attention" in needs or isinstance(graph.x, sp.csr_array) or runtime.team.size > 1:
+        if "all" in fanouts or "attention" in needs or isinstance(graph.x, sp.csr_array):
             return None
         if graph.neighbours.weights is not None or graph.num_edges == 0:
             return None
@@ -66,9 +66,9 @@ class FixedBatches:
     def around(self, here: Tensor | slice) -> Batch:
         """A batch of the training nodes `here`, with neighbours drawn anew."""
         if self.rows is not None:
-            return Batch(of_rows(self.rows[self.nodes[here]], tracer=self.runtime.tracer), here)
+            return Batch(of_rows(self.rows[self.nodes[here]]), here)
         fanouts = cast(tuple[int, ...], self.sampling.fanouts)
-        made = around(self.task.graph, self.nodes[here], fanouts, self.needs, self.generator, self.runtime)
+        made = around(self.task.graph, self.nodes[here], fanouts, self.needs, self.generator)
         return Batch(made, here)
 
 
@@ -78,7 +78,6 @@ def around(
     fanouts: Sequence[int],
     needs: Sequence[Need],
     generator: torch.Generator,
-    runtime: Runtime,
 ) -> Operators:
     """What embeds some nodes, with a sample of the edges around them: a fan-out a layer, from these nodes outwards."""
     sampler, whole = Sampler.of(graph, rows.device), features_on(graph, rows.device)
@@ -90,7 +89,7 @@ def around(
     outermost = Drawn.of(sampler, rows, fanouts[-1], generator)
     sums = {norm: outermost.matrix(norm).matmul(whole) for norm in norms(needs)}
     own = whole[rows] if "own" in needs else None
-    return Operators(Features(None, sums, own), (Block({}), *blocks[::-1]), tracer=runtime.tracer)
+    return Operators(Features(None, sums, own), (Block({}), *blocks[::-1]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,6 @@ from ipal.backend import fused
 from ipal.backend.sparse import SparseMatrix, read_only, row_starts
 from ipal.data.csr import Norm
 from ipal.data.graph import Graph
-from ipal.system.tracing import SILENT, Tracer
 
 Fanout = int | Literal["all"]
 Item = TypeVar("Item")
@@ -154,13 +153,12 @@ def compact(matrix: Rows) -> tuple[Tensor, Rows]:
     return columns, replace(matrix, indices=place[matrix.indices], shape=(rows, len(columns)))
 
 
-def prefetched(makers: Sequence[Callable[[], Item]], tracer: Tracer = SILENT) -> Iterator[Item]:
+def prefetched(makers: Sequence[Callable[[], Item]]) -> Iterator[Item]:
     """What the makers give, in order; the next is made in another thread while one is in use."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         ahead: Future[Item] | None = None
         for index in range(len(makers)):
             ready = ahead or thread.submit(makers[index])
             ahead = thread.submit(makers[index + 1]) if index + 1 < len(makers) else None
-            with tracer.span("sampling"):
-                item = ready.result()
+            item = ready.result()
             yield item

@@ -7,7 +7,7 @@ a sample; `nn.embed` gives the rows of a graph in pieces, and `deploy.export` ha
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,15 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.attention import Edges, attention
-from ipal.backend.distributed import Share
-from ipal.backend.partition import ALONE, Layout, by_rows
 from ipal.backend.propagated import Propagated
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, sparse_matmul
 from ipal.data.csr import Norm
 from ipal.data.graph import Graph
 from ipal.data.task import Task
-from ipal.system.tracing import SILENT, Tracer
 
 # Multiply-adds of a dense product that cost as much as one of a sparse product (measured: benchmarks/).
 DENSE_PER_SPARSE = 8
@@ -71,21 +68,19 @@ class LayerInput(ABC):
 
 @dataclass(frozen=True, eq=False)
 class TensorInput(LayerInput):
-    """Values as tensors, with gradients: of a whole graph, or of a sample; with a team, of this process's part."""
+    """Values as tensors, with gradients: of a whole graph, or of a sample."""
 
     block: Block
-    layout: Layout
 
     @abstractmethod
     def projected(self, weight: Tensor) -> Tensor:
-        """Values of all nodes that are read (of those that are here), times `weight`."""
+        """Values of all nodes that are read, times `weight`."""
 
     def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
         z = self.projected(weight)
-        everywhere = self.layout.everywhere(z)
-        own = z if self.block.own is None else sparse_matmul(self.block.own, everywhere)
+        own = z if self.block.own is None else sparse_matmul(self.block.own, z)
         assert self.block.edges is not None, "attention was asked for"
-        return attention(self.block.edges, everywhere, own, query, key)
+        return attention(self.block.edges, z, own, query, key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,12 +92,8 @@ class Hidden(TensorInput):
     def projected(self, weight: Tensor) -> Tensor:
         return self.values @ weight
 
-    @cached_property
-    def _everywhere(self) -> Tensor:
-        return self.layout.everywhere(self.values)
-
     def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
-        sums = sparse_matmul(self.block.aggregation[norm], self._everywhere)
+        sums = sparse_matmul(self.block.aggregation[norm], self.values)
         return (sums if own is None else sums.add_(self._own * own)) @ weight
 
     def own(self, weight: Tensor) -> Tensor:
@@ -110,7 +101,7 @@ class Hidden(TensorInput):
 
     @property
     def _own(self) -> Tensor:
-        return self.values if self.block.own is None else sparse_matmul(self.block.own, self._everywhere)
+        return self.values if self.block.own is None else sparse_matmul(self.block.own, self.values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +132,7 @@ class FirstInput(TensorInput):
             sums = self.features.aggregated[norm]
             return (sums if own is None else sums + self._own * own) @ weight
         z = self.projected(weight)
-        sums = sparse_matmul(self.block.aggregation[norm], self.layout.everywhere(z))
+        sums = sparse_matmul(self.block.aggregation[norm], z)
         return sums if own is None else sums.add_(self._picked(z) * own)
 
     def own(self, weight: Tensor) -> Tensor:
@@ -164,20 +155,17 @@ class Operators:
     features: Features
     blocks: tuple[Block, ...]
     """One a layer from the first on; where there are fewer than layers, the last but one is repeated."""
-    layout: Layout = ALONE
-    """Which of the nodes these are, where several processes share them."""
-    tracer: Tracer = SILENT
 
     @property
     def first(self) -> FirstInput:
         """What the first layer is computed from."""
-        return FirstInput(self.blocks[0], self.layout, self.features)
+        return FirstInput(self.blocks[0], self.features)
 
     def later(self, layers: int) -> Sequence[Callable[[Tensor], LayerInput]]:
         """What each of so many later layers is computed from, given the values of the layer before."""
         missing = layers + 1 - len(self.blocks)
         blocks = (*self.blocks[1:-1], *self.blocks[-2:-1] * missing, self.blocks[-1]) if layers else ()
-        return [partial(Hidden, block, self.layout) for block in blocks]
+        return [partial(Hidden, block) for block in blocks]
 
 
 def operators(of: Graph | Task, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)) -> Operators:
@@ -190,14 +178,11 @@ def operators(of: Graph | Task, runtime: Runtime, needs: Sequence[Need] = ("symm
 
 
 def _task_operators(task: Task, runtime: Runtime, needs: Sequence[Need]) -> Operators:
-    nodes, read = runtime.team.share(task.graph.num_nodes), runtime.team.share(len(task.nodes))
     rows = propagated_rows(task.graph, runtime, needs)
     if rows is not None:
-        own = picked(rows, torch.from_numpy(read.of(task.nodes)), runtime.device)
-        return of_rows(own, by_rows(runtime.team, read, read), runtime.tracer)
+        return of_rows(picked(rows, torch.from_numpy(task.nodes), runtime.device))
     whole = operators(task.graph, runtime, needs)
-    readout = _block(task.graph, runtime.device, needs, read.of(task.nodes))
-    return Operators(whole.features, (whole.blocks[0], readout), by_rows(runtime.team, nodes, read), runtime.tracer)
+    return Operators(whole.features, (whole.blocks[0], _block(task.graph, runtime.device, needs, task.nodes)))
 
 
 def propagated_rows(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> Tensor | None:
@@ -210,9 +195,9 @@ def picked(rows: Tensor, nodes: Tensor, device: torch.device) -> Tensor:
     return rows[nodes.to(rows.device)].to(device)
 
 
-def of_rows(rows: Tensor, layout: Layout = ALONE, tracer: Tracer = SILENT) -> Operators:
+def of_rows(rows: Tensor) -> Operators:
     """What embeds nodes by rows of their own alone."""
-    return Operators(Features(None, {}, rows), (Block({}), Block({})), layout, tracer)
+    return Operators(Features(None, {}, rows), (Block({}), Block({})))
 
 
 def norms(needs: Sequence[Need]) -> list[Norm]:
@@ -220,16 +205,15 @@ def norms(needs: Sequence[Need]) -> list[Norm]:
     return [need for need in needs if isinstance(need, str) and need != "own" and need != "attention"]
 
 
-def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDArray[np.int64] | Share) -> Block:
-    """The edges to some nodes: a process's own rows of the graph, or those of chosen nodes."""
+def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDArray[np.int64] | None = None) -> Block:
+    """The edges to all nodes of a graph, or to some."""
 
     def some(matrix: sp.csr_array) -> sp.csr_array:
-        return rows.of(matrix) if isinstance(rows, Share) else matrix[rows]
+        return matrix if rows is None else matrix[rows]
 
-    is_whole = isinstance(rows, Share) and rows.is_all
     aggregation = {
         norm: SparsePair.of(
-            some(graph.aggregation(norm)), device, symmetric=is_whole and norm != "mean" and graph.symmetric
+            some(graph.aggregation(norm)), device, symmetric=rows is None and norm != "mean" and graph.symmetric
         )
         for norm in norms(needs)
     }
@@ -237,7 +221,7 @@ def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDAr
     if "attention" in needs:
         matrix = SparseMatrix.of(some(graph.with_loops), device)
         edges = Edges.of(matrix, weights=matrix.values if graph.is_weighted else None)
-    if isinstance(rows, Share) or not {"own", "attention"} & set(needs):
+    if rows is None or not {"own", "attention"} & set(needs):
         return Block(aggregation, None, edges)
     entries = (np.ones(len(rows), dtype=np.float32), rows, np.arange(len(rows) + 1))
     own = sp.csr_array(entries, shape=(len(rows), graph.num_nodes))
@@ -245,11 +229,6 @@ def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDAr
 
 
 def _graph_operators(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> Operators:
-    with runtime.tracer.span("operators"):
-        return _made(graph, runtime, needs)
-
-
-def _made(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> Operators:
     """Choose the form of the first layer by counting multiply-adds per output column.
 
     The aggregated features never change while a task is learned, so they can be computed once: always right
@@ -257,22 +236,20 @@ def _made(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> Operators:
     X W and then the aggregation cost nnz(X) + nnz(A).
     """
     device, x = runtime.device, graph.x
-    nodes = runtime.team.share(graph.num_nodes)
     rows = propagated_rows(graph, runtime, needs)
     if rows is not None:
-        return of_rows(nodes.of(rows).to(device), by_rows(runtime.team, nodes, nodes), runtime.tracer)
-    block = _block(graph, device, needs, nodes)
+        return of_rows(rows.to(device))
+    block = _block(graph, device, needs)
     entries = graph.num_edges + graph.num_nodes
     if isinstance(x, sp.csr_array) and (x.nnz + entries) * DENSE_PER_SPARSE <= x.shape[0] * x.shape[1]:
-        features = Features(SparsePair.of(nodes.of(x), device), {})
+        features = Features(SparsePair.of(x, device), {})
     else:
-        aggregated = {norm: _product(nodes.of(graph.aggregation(norm)), x).to(device) for norm in norms(needs)}
+        aggregated = {norm: _product(graph.aggregation(norm), x).to(device) for norm in norms(needs)}
         raw = None
         if {"own", "attention"} & set(needs):
-            own = nodes.of(x)
-            raw = torch.tensor(own.toarray() if isinstance(own, sp.csr_array) else own, device=device)
+            raw = torch.tensor(x.toarray() if isinstance(x, sp.csr_array) else x, device=device)
         features = Features(raw, aggregated)
-    return Operators(features, (block, block), by_rows(runtime.team, nodes, nodes), runtime.tracer)
+    return Operators(features, (block, block))
 
 
 def _product(matrix: sp.csr_array, x: Any) -> Tensor:

@@ -107,32 +107,22 @@ def walk(start: Tensor, spread: Spreading, steps: int, restart: float) -> Tensor
 
 
 def propagated(graph: Graph, parts: Sequence[Columns], runtime: Runtime, at: Tensor | None = None) -> Tensor:
-    """Columns of all parts side by side, in single precision, of all nodes or of those `at`.
-
-    In a team each process takes some blocks of columns.
-    """
+    """Columns of all parts side by side, in single precision, of all nodes or of those `at`."""
     n = graph.num_nodes if at is None else len(at)
     found = _room(graph, n, sum(part.number for part in parts), runtime)
-    if runtime.team.size > 1:
-        found.zero_()  # others' columns are added
     lengths = torch.zeros(len(parts), n, dtype=torch.float64, device=runtime.device)
     offset = 0
-    with runtime.tracer.span("propagation"):
-        for part, squares in zip(parts, lengths, strict=True):
-            spread = Spreading(graph.neighbours, runtime.device)
-            for begin, start in _starts(graph, part, runtime):
-                block = walk(start, spread, part.steps, part.restart)
-                block = block if at is None else block[at]
-                if begin < part.linear:
-                    for some in _some_rows(n):
-                        squares[some] += block[some, : part.linear - begin].square().sum(dim=1)
-                found[:, offset + begin : offset + begin + block.shape[1]] = block
-            offset += part.number
-        runtime.team.all_reduce(found, lengths)
-        offset = 0
-        for part, squares in zip(parts, lengths, strict=True):
-            _divide(found[:, offset : offset + part.number], squares.sqrt_())
-            offset += part.number
+    for part, squares in zip(parts, lengths, strict=True):
+        spread = Spreading(graph.neighbours, runtime.device)
+        for begin, start in _starts(graph, part, runtime):
+            block = walk(start, spread, part.steps, part.restart)
+            block = block if at is None else block[at]
+            if begin < part.linear:
+                for some in _some_rows(n):
+                    squares[some] += block[some, : part.linear - begin].square().sum(dim=1)
+            found[:, offset + begin : offset + begin + block.shape[1]] = block
+        _divide(found[:, offset : offset + part.number], squares.sqrt_())
+        offset += part.number
     return found
 
 
@@ -147,10 +137,10 @@ def unit_rows(x: sp.csr_array) -> sp.csr_array:
 
 def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int, Tensor]]:
     """Unit rows to be propagated, in double precision: some columns at a time, and the first of them."""
-    x, device, team = graph.x, runtime.device, runtime.team
+    x, device = graph.x, runtime.device
     width = _width(graph.num_nodes, runtime)
-    own = (b for b in range(0, part.number, BLOCK) if b // BLOCK % team.size == team.rank)
-    begins = [begin for block in own for begin in range(block, min(block + BLOCK, part.number), width)]
+    blocks = range(0, part.number, BLOCK)
+    begins = [begin for block in blocks for begin in range(block, min(block + BLOCK, part.number), width)]
     directions = part.projection if part.is_projected else None
     if isinstance(x, sp.csr_array):
         unit = unit_rows(x)

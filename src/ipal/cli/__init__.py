@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -22,24 +22,19 @@ from ipal.cli import (
     export,
     models,
     predict,
-    profile,
     report,
     serve,
     watch,
 )
 from ipal.cli.app import EXPERIMENT, MAINTAIN, USE, app, settings_of_methods
 from ipal.cli.render import plain_warnings
-from ipal.cli.team import is_team, together
 from ipal.config import RunConfig, known_settings
 from ipal.errors import ConfigError, IpalError, StoreError, nearest
-
-if TYPE_CHECKING:  # torch takes seconds to load
-    from ipal.backend.distributed import Team
 
 __all__ = ["app", "main"]
 
 for _panel, _commands in (
-    (EXPERIMENT, (data.data, bench.bench, report.report, drift.drift, profile.profile, report.track)),
+    (EXPERIMENT, (data.data, bench.bench, report.report, drift.drift, report.track)),
     (USE, (predict.predict, explain.explain, discover.discover, watch.watch, serve.serve, export.export)),
     (MAINTAIN, (audit.audit, models.forget, models.merge, models.rename, models.merge_classes, models.relabel)),
 ):
@@ -58,7 +53,7 @@ def main() -> None:
     _occupy_closed_streams()
     try:
         with plain_warnings(), _interrupted_once():
-            together(_command) if is_team() else _command()
+            _command()
         sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(130)
@@ -95,9 +90,9 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _command(team: "Team | None" = None) -> None:
+def _command() -> None:
     try:
-        asked = app(standalone_mode=False, obj=team)
+        asked = app(standalone_mode=False)
         code = asked() if callable(asked) else asked  # an exit code where nothing is left to do, as after --help
     except typer.Exit as end:
         code = end.exit_code

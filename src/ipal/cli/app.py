@@ -15,7 +15,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from ipal._version import __version__
 from ipal.cli import render
-from ipal.cli.team import broadcast
 from ipal.config import RunConfig, Tree, first_paragraph, override, parse_assignment, run_config
 from ipal.errors import CapacityError, ConfigError, did_you_mean, shortened
 from ipal.runs.config_files import presets, read_config_file
@@ -228,7 +227,6 @@ def settings_of_methods() -> Iterator[str]:
 
 @app.command(rich_help_panel=EXPERIMENT)
 def run(
-    context: typer.Context,
     wanted: RunConfig,
     runs: Runs = RUNS,
     root: DataRoot = None,
@@ -241,29 +239,27 @@ def run(
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, an interrupted one resumed."""
     if html:
         need_extra("html", "jinja2")  # now, not after hours of learning
-    team, show = context.obj, functools.partial(_show, full=full, as_json=as_json)
-    folder = None if team or memory_limit else _finished_before(wanted, runs, root)
+    show = functools.partial(_show, full=full, as_json=as_json)
+    folder = None if memory_limit else _finished_before(wanted, runs, root)
     if folder is not None:
-        _show_finished(team, folder, show)
+        _show_finished(folder, show)
     else:
         resolved, budget = within_limit(_resolved(wanted, root), memory_limit)
         folder = RunStore(runs).folder_for(resolved.config)
-        if broadcast(team, lambda: folder.is_finished):
-            _show_finished(team, folder, show)
+        if folder.is_finished:
+            _show_finished(folder, show)
         else:
             if folder.checkpoint.exists():
                 render.note(f"This run was interrupted before; resuming {folder.path.name}")
-            runtime = resolved.runtime(team, budget)
-            _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
+            _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=resolved.runtime(budget))
     if html:
         from ipal.cli.report import write_page
 
-        broadcast(team, lambda: write_page([str(folder.path)], runs, root=root))
+        write_page([str(folder.path)], runs, root=root)
 
 
 @app.command(rich_help_panel=EXPERIMENT)
 def resume(
-    context: typer.Context,
     name: RunName,
     runs: Runs = RUNS,
     root: DataRoot = None,
@@ -273,19 +269,17 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Continue an interrupted run; the result is the same as without the interruption."""
-    team, show = context.obj, functools.partial(_show, full=full, as_json=as_json)
-    folder = broadcast(team, lambda: RunStore(runs).find(name))
-    config = broadcast(team, folder.config)
-    if broadcast(team, lambda: folder.is_finished):
-        return _show_finished(team, folder, show)
-    resolved = _resolved(config, root or broadcast(team, folder.data_root))
+    show, folder = functools.partial(_show, full=full, as_json=as_json), RunStore(runs).find(name)
+    config = folder.config()
+    if folder.is_finished:
+        return _show_finished(folder, show)
+    resolved = _resolved(config, root or folder.data_root())
     fitting, budget = within_limit(resolved, memory_limit)
     if fitting.config != resolved.config:
         raise CapacityError(
             "This run was started on full graphs, which the limit leaves no room for: start a run with --memory-limit."
         )
-    runtime = resolved.runtime(team, budget)
-    _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
+    _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=resolved.runtime(budget))
 
 
 @app.command(rich_help_panel=EXPERIMENT)
@@ -368,12 +362,12 @@ def _execute(resolved: "Resolved", folder: RunFolder, show: Show, **options: Any
     with render.interruptible(interrupted), render.ProgressLine() as line:
         for _ in runner.run_by_epochs(resolved, folder, line, **options):
             pass
-    show(folder, broadcast(options["runtime"].team, folder.result))
+    show(folder, folder.result())
 
 
-def _show_finished(team: Any, folder: RunFolder, show: Show) -> None:
-    result = broadcast(team, folder.result)
-    broadcast(team, folder.tidy)
+def _show_finished(folder: RunFolder, show: Show) -> None:
+    result = folder.result()
+    folder.tidy()
     render.note("This run is finished already: what it found is shown.")
     show(folder, result)
 

@@ -129,9 +129,8 @@ class FeatureMap:
         """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored."""
         x = x.to(device=self.runtime.device, dtype=dtype)
         split = torch.split(x, [part.columns.number for part in self.parts], dim=1)
-        with self.runtime.tracer.span("expansion"):
-            rows = [part.expanded(own) for part, own in zip(self.parts, split, strict=True)]
-            return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1).mul_(len(rows) ** -0.5)
+        rows = [part.expanded(own) for part, own in zip(self.parts, split, strict=True)]
+        return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1).mul_(len(rows) ** -0.5)
 
     def tensors(self) -> dict[str, Tensor]:
         """Nothing is saved of it: it follows from settings and seed."""

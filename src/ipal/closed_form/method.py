@@ -157,11 +157,9 @@ class Analytic(OnePass):
 
     def end_task(self, network: None, memory: SumsMemory, context: TaskContext, rng: torch.Generator) -> SumsMemory:
         self.check_classes(context.classes)
-        rows, team, tracer = self._rows(memory, context.task), context.compute.runtime.team, memory.map.runtime.tracer
-        with tracer.span("sums"):
-            sums = memory.sums.grown(context.classes).changed(1, rows, team)
-        with tracer.span("ridge"):
-            left_out = memory.left_out.plus(sums, rows, memory.tasks, self.ridges)
+        rows = self._rows(memory, context.task)
+        sums = memory.sums.grown(context.classes).changed(1, rows)
+        left_out = memory.left_out.plus(sums, rows, memory.tasks, self.ridges)
         return replace(memory.with_sums(sums), left_out=left_out, tasks=memory.tasks + 1)
 
     def _rows(self, memory: SumsMemory, task: Task) -> Rows:
@@ -178,11 +176,10 @@ class Analytic(OnePass):
         ridge, scale = memory.left_out.best(self.ridges)
         if memory.weights is not None:
             return Solved(memory.weights, ridge, scale)
-        with memory.map.runtime.tracer.span("solve"):
-            normal = memory.sums.normal()
-            factor = factorise(normal.gram, ridge)
-            weights = ridge_weights(factor, normal.mean).clone(memory_format=torch.contiguous_format)
-            return Solved(weights, factor.ridge, scale)
+        normal = memory.sums.normal()
+        factor = factorise(normal.gram, ridge)
+        weights = ridge_weights(factor, normal.mean).clone(memory_format=torch.contiguous_format)
+        return Solved(weights, factor.ridge, scale)
 
     def usual(self, memory: SumsMemory) -> Usual:
         """What scores of unseen nodes are like by the sums alone; see `usual_scores`."""
@@ -324,5 +321,5 @@ class Analytic(OnePass):
     def without_tasks(self, memory: SumsMemory, tasks: Sequence[Task], first: int, compute: Compute) -> SumsMemory:
         sums = memory.sums
         for task in tasks:
-            sums = sums.changed(-1, self._rows(memory, task), compute.runtime.team)
+            sums = sums.changed(-1, self._rows(memory, task))
         return replace(memory.with_sums(sums), left_out=memory.left_out.before(first), tasks=first)

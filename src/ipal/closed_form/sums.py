@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from ipal.backend.checks import check_shapes, require
-from ipal.backend.distributed import ONE_PROCESS, Team
 from ipal.closed_form.lower_half import add_products, mirrored, numbers, square
 from ipal.closed_form.rows import Rows, exact_parts, grid
 
@@ -116,25 +115,19 @@ class Sums:
         count, total = pad(self.count, (0, more)), pad(self.total, (0, 0, 0, more))
         return replace(self, count=count, total=total, gram=gram)
 
-    def changed(self, sign: Literal[-1, 1], rows: Rows, team: Team = ONE_PROCESS) -> Self:
-        """With rows, or without rows that are sure to have been learned. What does not change is shared.
-
-        Of several processes each takes its share of the rows.
-        """
+    def changed(self, sign: Literal[-1, 1], rows: Rows) -> Self:
+        """With rows, or without rows that are sure to have been learned. What does not change is shared."""
         if not len(rows):
             return self
-        share, alone = team.share(len(rows)), team.size == 1
-        own = rows if alone else rows.chosen(torch.arange(share.begin, share.end, device=rows.labels.device))
         touched = torch.unique(self.group[rows.labels]).tolist()
         total = torch.zeros_like(self.total)
         added = {number: torch.zeros_like(self.gram[number]) for number in touched}
         for number, half in added.items():
-            mine = torch.nonzero(self.group[own.labels] == number).flatten()
-            for piece, labels in own.pieces(mine):
+            mine = torch.nonzero(self.group[rows.labels] == number).flatten()
+            for piece, labels in rows.pieces(mine):
                 total.index_add_(0, labels, piece)
                 for part in exact_parts(piece):
                     add_products(half, part)
-        team.all_reduce(total, *added.values())
         gram = list(self.gram)
         for number, half in added.items():
             gram[number] = torch.add(gram[number], half, alpha=sign)

@@ -87,8 +87,7 @@ def fresh_network(method: Trained, setup: Setup, generator: torch.Generator) -> 
 
 
 def _fresh_optimizer(network: Network, rate: float, setup: Setup) -> Adam:
-    with setup.runtime.tracer.span("optimiser"):
-        return Adam(network.parameters(), rate, setup.train.weight_decay)
+    return Adam(network.parameters(), rate, setup.train.weight_decay)
 
 
 # ---------------------------------------------------------------------- a task begins
@@ -167,12 +166,11 @@ def fit_task(
     Between two epochs the state is complete: saved there, restored, and continued with `first_epoch`, learning ends
     in the same numbers. Without `ends`, only the network is trained.
     """
-    tracer, epochs = setup.runtime.tracer, setup.train.epochs
-    with tracer.span("preparation"):
-        task = numbered(task, state.classes)
-        if isinstance(method, Trained):
-            task = method.training_task(state.memory, task)
-        context = method.prepare(state.memory, task_context(state, task, setup.runtime))
+    epochs = setup.train.epochs
+    task = numbered(task, state.classes)
+    if isinstance(method, Trained):
+        task = method.training_task(state.memory, task)
+    context = method.prepare(state.memory, task_context(state, task, setup.runtime))
     if state.network is not None and isinstance(method, Trained):
         unread = []
         with closing((executor or Eager)(Training(method, state, context, setup))) as steps:
@@ -180,13 +178,12 @@ def fit_task(
             for epoch in range(first_epoch, epochs):  # lines 2 to 8
                 unread.append(steps.epoch(epoch))
                 yield Epoch(unread[-1], state)
-            setup.runtime.team.broadcast_tensors(list(state.network.parameters()))
             check_terms(read_terms(unread), first_epoch, epochs)
             check_tensors(network_tensors(state.network), MEANINGS, f"epoch {epochs} of {epochs}")
             if not ends:
                 return state
             yield Epoch({}, state)
-            with torch.no_grad(), tracer.span("end of task"):
+            with torch.no_grad():
                 memory = steps.end()  # lines 9 and 10
     else:
         with torch.no_grad():
@@ -227,18 +224,11 @@ class Training:
 
     def step(self, batch: Batch) -> Terms:
         """One step of the optimiser."""
-        runtime = self.setup.runtime
-        if runtime.device.type == "cuda":
-            runtime.team.barrier()  # GPUs would wait forever for one that is gone
-        with runtime.tracer.span("loss"):
-            terms = self.loss(batch)
+        terms = self.loss(batch)
         self.optimizer.zero_grad()
-        with runtime.tracer.span("backward"):
-            torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
-        with runtime.tracer.span("adjusting gradients"):
-            self.method.adjust_gradients(self.network, self.state.memory, self.context)
-        with runtime.tracer.span("optimiser"):
-            self.optimizer.step()
+        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        self.method.adjust_gradients(self.network, self.state.memory, self.context)
+        self.optimizer.step()
         return {name: term.detach() for name, term in terms.items()}
 
     def loss(self, batch: Batch) -> Terms:

@@ -131,7 +131,7 @@ class _Operators(Operators):
 
     @property
     def first(self) -> FirstInput:
-        return _First(self.blocks[0], self.layout, self.features, self.evidence)
+        return _First(self.blocks[0], self.features, self.evidence)
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,6 @@ from ipal.nn.encoders import ENCODERS
 from ipal.nn.margins import log_probabilities, margins
 from ipal.nn.network import Network
 from ipal.state.value import State, copied
-from ipal.system.tracing import Tracer
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +98,6 @@ class Model:
     @property
     def device(self) -> torch.device:
         return self.runtime.device
-
-    @property
-    def tracer(self) -> Tracer:
-        return self.runtime.tracer
 
     @property
     def stores_exemplars(self) -> bool:

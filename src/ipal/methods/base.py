@@ -137,8 +137,7 @@ class TaskContext:
             return None
         if self.recalled is not None:
             return self.recalled
-        with self.compute.runtime.tracer.span("preparation"):  # found in the first step, and only then
-            return self.compute.embeddings(self.teacher, self.task)
+        return self.compute.embeddings(self.teacher, self.task)
 
     @property
     def classes(self) -> int:

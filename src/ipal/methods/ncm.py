@@ -38,8 +38,7 @@ class NCM(PropagatedFeatures):
         return FeatureSums.empty(space.num_features, space.device)
 
     def end_task(self, network: None, memory: FeatureSums, context: TaskContext, rng: torch.Generator) -> FeatureSums:
-        with context.compute.runtime.tracer.span("sums"):
-            return memory.plus(*self.sums_of(context.task, context.classes, context.compute))
+        return memory.plus(*self.sums_of(context.task, context.classes, context.compute))
 
     def forward(self, memory: FeatureSums, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         """Cosines times the node's own length, or distances less it: the same order of classes, without that length."""

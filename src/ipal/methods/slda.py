@@ -59,10 +59,9 @@ class SLDA(PropagatedFeatures):
 
     def end_task(self, network: None, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
         runtime = context.compute.runtime
-        with runtime.tracer.span("sums"):
-            sums = memory.sums.plus(*self.sums_of(context.task, context.classes, context.compute))
-            rows = self.propagated(context.task.graph, context.compute)
-            return memory.learned(sums, centred(rows, context.task, sums, runtime.budget))
+        sums = memory.sums.plus(*self.sums_of(context.task, context.classes, context.compute))
+        rows = self.propagated(context.task.graph, context.compute)
+        return memory.learned(sums, centred(rows, context.task, sums, runtime.budget))
 
     def solved(self, memory: ScatterMemory) -> tuple[Tensor, Tensor]:
         """Weights and offsets of the classes; solved when they are first asked for."""

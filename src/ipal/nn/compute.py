@@ -78,12 +78,9 @@ class GraphCompute:
         return source.propagated(graph)
 
     def by_rows(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        """A function of single rows: every process takes its share, some rows at a time."""
-        team = self.runtime.team
-        share = team.share(len(rows))
-        mine = share.of(rows)
-        pieces = [mine[begin : begin + ROWS_AT_ONCE] for begin in range(0, max(1, len(mine)), ROWS_AT_ONCE)]
-        return team.gathered(torch.cat([function(piece) for piece in pieces]), share)
+        """A function of single rows, some rows at a time."""
+        pieces = [rows[begin : begin + ROWS_AT_ONCE] for begin in range(0, max(1, len(rows)), ROWS_AT_ONCE)]
+        return torch.cat([function(piece) for piece in pieces])
 
     def walked(
         self, graph: Graph, start: NDArray[np.float32], steps: int, restart: float, *, turned: bool = False

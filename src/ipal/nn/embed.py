@@ -29,14 +29,12 @@ def embeddings(encoder: Encoder, of: Graph | Task, runtime: Runtime) -> Tensor:
         graph = of.graph if isinstance(of, Task) else of
         rows = propagated_rows(graph, runtime, encoder.needs)
         is_near = rows is None or rows.device == runtime.device
-        # Several processes share a graph: each has but a part of it.
-        if runtime.team.size > 1 or (is_near and fits(graph, runtime.budget)):
+        if is_near and fits(graph, runtime.budget):
             found: Tensor = encoder(operators(of, runtime, encoder.needs))
             return found
         if rows is not None:
             return by_rows(encoder, rows, None if isinstance(of, Graph) else torch.from_numpy(of.nodes), runtime)
-        with runtime.tracer.span("encoder"):
-            everywhere = by_layers(encoder, graph, runtime.device)
+        everywhere = by_layers(encoder, graph, runtime.device)
         return everywhere[torch.from_numpy(of.nodes).to(runtime.device)] if isinstance(of, Task) else everywhere
 
 
@@ -44,7 +42,7 @@ def by_rows(encoder: Encoder, rows: Tensor, nodes: Tensor | None, runtime: Runti
     """Of all nodes or of some, from rows of their own alone, some nodes at a time."""
     nodes = torch.arange(len(rows)) if nodes is None else nodes
     pieces = torch.split(nodes, max(1, VALUES_AT_ONCE // rows.shape[1]))
-    return torch.cat([encoder(of_rows(picked(rows, some, runtime.device), tracer=runtime.tracer)) for some in pieces])
+    return torch.cat([encoder(of_rows(picked(rows, some, runtime.device))) for some in pieces])
 
 
 def by_layers(encoder: Encoder, graph: Graph, device: torch.device) -> Tensor:

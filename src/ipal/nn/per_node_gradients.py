@@ -26,7 +26,6 @@ from torch import Tensor
 from ipal.backend.batches import around
 from ipal.backend.neighbor_sampling import Fanout, compact
 from ipal.backend.operators import of_rows, operators, picked, propagated_rows
-from ipal.backend.partition import ALONE
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, bags, row_starts
 from ipal.data.csr import check_entries
@@ -98,9 +97,9 @@ def _node_by_node(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: 
     rows = propagated_rows(task.graph, runtime, encoder.needs)
     for node, gradient in zip(torch.from_numpy(task.nodes).to(g.device)[:, None], g, strict=True):
         if rows is None:
-            seen = around(task.graph, node, fanouts, encoder.needs, generator, tracer=runtime.tracer)
+            seen = around(task.graph, node, fanouts, encoder.needs, generator)
         else:
-            seen = of_rows(picked(rows, node, g.device), tracer=runtime.tracer)
+            seen = of_rows(picked(rows, node, g.device))
         (f,) = encoder(seen)
         found = torch.autograd.grad(f @ gradient, list(named.values()), allow_unused=True, materialize_grads=True)
         for sums, part in zip(total, found, strict=True):
@@ -243,9 +242,7 @@ class AnchorRows:
 
 
 def whole_propagation(graph: Graph, runtime: Runtime) -> SparseMatrix:
-    """D^-1/2 (A + I) D^-1/2 of all nodes, also where several processes share them."""
-    if runtime.team.size > 1:
-        return SparseMatrix.of(graph.normalised, runtime.device)
+    """D^-1/2 (A + I) D^-1/2 of all nodes."""
     return operators(graph, runtime).blocks[0].aggregation["symmetric"].matrix
 
 
@@ -257,12 +254,7 @@ def _layer_inputs(encoder: Encoder, task: Task, runtime: Runtime) -> tuple[Spars
     graph = task.graph
     ready, a = operators(graph, runtime), whole_propagation(graph, runtime)
     features = ready.features.aggregated.get("symmetric")
-    if features is not None:
-        inputs: list[Input] = [ready.layout.complete(features)]
-    else:
-        x = ready.features.x
-        is_whole = isinstance(x, SparsePair) and ready.layout is ALONE
-        inputs = [cast(SparsePair, x).matrix if is_whole else SparseMatrix.of(graph.x, runtime.device)]
+    inputs: list[Input] = [cast(SparsePair, ready.features.x).matrix if features is None else features]
     hidden, slopes = encoder.first_layer(ready), []
     for number, p in enumerate(encoder.layers()):
         if number:

@@ -51,11 +51,10 @@ def walked(
     Source: Gasteiger et al. 2019, "Predict then Propagate: Graph Neural Networks meet Personalized PageRank", Eq. 4.
     """
     found = start
-    with runtime.tracer.span("propagation"):
-        for _ in range(steps):
-            found = _spread(graph, found, runtime, turned=turned)
-            found *= np.float32(1 - restart)
-            found += np.float32(restart) * start
+    for _ in range(steps):
+        found = _spread(graph, found, runtime, turned=turned)
+        found *= np.float32(1 - restart)
+        found += np.float32(restart) * start
     return found
 
 

@@ -33,13 +33,12 @@ class Machine:
         }
 
 
-def environment(machine: Machine, config: RunConfig, command: list[str], processes: int = 1) -> dict[str, Any]:
+def environment(machine: Machine, config: RunConfig, command: list[str]) -> dict[str, Any]:
     """What is stored with a run."""
     on_gpu = config.device.startswith("cuda") and torch.cuda.is_available()
     return {
         **machine.facts,
         "threads": config.threads,
-        "processes": processes,
         "device": config.device,
         "device_name": torch.cuda.get_device_name(config.device) if on_gpu else None,
         "command": [Path(command[0]).name, *command[1:]] if command else [],
@@ -49,7 +48,7 @@ def environment(machine: Machine, config: RunConfig, command: list[str], process
 class PeakMemory:
     """Peak memory of this process since the object was made or `reset` (if Linux lets the peak be reset).
 
-    Otherwise the peak of the whole process, which is never too small. A profile reads it often: files stay open.
+    Otherwise the peak of the whole process, which is never too small.
     """
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ipal.backend.distributed import Team
 from ipal.backend.runtime import Runtime, usable_device
 from ipal.config import (
     EncoderConfig,
@@ -34,7 +33,6 @@ from ipal.nn.encoders import ENCODERS
 from ipal.runs.environment import Machine
 from ipal.system.memory_budget import Budget
 from ipal.system.plugins import Registry, require_packages
-from ipal.system.tracing import SILENT, Tracer
 
 REGISTRIES: tuple[Registry[Any], ...] = (METHODS, ENCODERS, STREAMS, METRICS, ACCURACIES, CATALOG)
 """All that packages can offer."""
@@ -58,10 +56,9 @@ class Resolved:
     data_root: Path | None = None
     """Where graphs are looked up by name."""
 
-    def runtime(self, team: Team | None = None, budget: Budget | None = None, tracer: Tracer = SILENT) -> Runtime:
+    def runtime(self, budget: Budget | None = None) -> Runtime:
         """What the run computes with."""
-        config = self.config
-        return Runtime.of(config.device, threads=config.threads, team=team, budget=budget, tracer=tracer)
+        return Runtime.of(self.config.device, threads=self.config.threads, budget=budget)
 
     def learner_config(self) -> LearnerConfig:
         """The settings of its learner."""

@@ -4,7 +4,7 @@ import dataclasses
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,13 +14,12 @@ from pydantic import ValidationError
 
 from ipal.backend.finite import check_tensors, check_terms, not_finite, read_terms
 from ipal.backend.runtime import Runtime
-from ipal.config import RunConfig
 from ipal.data.streams import Stream
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
 from ipal.engine.executors.stacked import Stack
 from ipal.engine.trainer import finished
-from ipal.errors import ConfigError, NonFiniteError, StoreError
+from ipal.errors import NonFiniteError, StoreError
 from ipal.estimator import files
 from ipal.estimator.display import in_words
 from ipal.estimator.model import Model, begin_learning
@@ -102,43 +101,39 @@ def run_by_epochs(
     """
     config = resolved.config
     runtime = runtime or resolved.runtime()
-    stream, us = resolved.stream.within(runtime.budget), runtime.team
+    stream = resolved.stream.within(runtime.budget)
     torch.set_num_threads(runtime.threads or config.threads)
     memory = memory or PeakMemory()
     learner, directed = resolved.learner_config(), config.protocol.edges == "directed"
-    _check_team(config, runtime)
-    # Of several processes only rank 0 reads and writes the folder.
-    with folder.locked() if us.is_main else nullcontext():
-        if us.broadcast(lambda: folder.is_finished):  # by another process, while this one was starting
-            return us.broadcast(folder.result)
+    with folder.locked():
+        if folder.is_finished:  # by another process, while this one was starting
+            return folder.result()
         with _saying_what_to_do(folder):
-            saved = us.broadcast(lambda: Snapshot.load(folder.checkpoint) if folder.checkpoint.exists() else None)
+            saved = Snapshot.load(folder.checkpoint) if folder.checkpoint.exists() else None
             progress, centroids, model = (
                 (Progress(), ClassDrift({}), None)
                 if saved is None
                 else _restore(learner, saved, folder, stream, runtime)
             )
-        if us.is_main and saved is None:
-            facts = environment(resolved.machine, config, sys.argv, us.size)
+        if saved is None:
+            facts = environment(resolved.machine, config, sys.argv)
             facts |= {"data_root": str(resolved.data_root or ""), "asked": resolved.asked.given()}
             folder.start(config, facts)
             folder.log("started")
-        elif us.is_main:
+        else:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
         batches, done = stream.batches, sum(stream.batches[: progress.task]) + progress.batch
         a_task = -(-learner.epochs * sum(batches) // len(stream))
         observer.started(len(stream), a_task, done * learner.epochs + progress.epoch)
-        runtime.tracer.next_lap()
         cadence, executor = Cadence(checkpoint_every, company), stack or Automatic()
-        watch = _Watch(runtime, learner.epochs, progress, centroids, folder, observer, memory, cadence, model)
+        watch = _Watch(learner.epochs, progress, centroids, folder, observer, memory, cadence, model)
         try:
             # Until all batches of all tasks are learned; what is done is in `progress`.
             while (index := progress.task) < len(stream):
                 clock, number = time.perf_counter(), progress.batch
                 watch.begin_batch(stream, index, number, config.protocol.accuracy)
-                with runtime.tracer.span("preparation"):
-                    task = stream.batch(index, number)
-                    task = task if stack is None else stack.shared(task)
+                task = stream.batch(index, number)
+                task = task if stack is None else stack.shared(task)
                 learning = begin_learning(
                     learner, watch.model, task, runtime, executor, progress.epoch, directed=directed
                 )
@@ -183,9 +178,8 @@ def run_by_epochs(
         result["timing"]["runs_taking_turns"] = company
         if stack and stack.largest > 1:
             result["timing"]["runs_stacked"] = stack.largest
-        if us.is_main:
-            store = partial(_store, folder, stream, progress, files.snapshot(watch.fitted).on_cpu(), result)
-            yield from storing(store) if storing else _at_once(store)
+        store = partial(_store, folder, stream, progress, files.snapshot(watch.fitted).on_cpu(), result)
+        yield from storing(store) if storing else _at_once(store)
     return result
 
 
@@ -215,21 +209,10 @@ def _store(folder: RunFolder, stream: Stream, progress: Progress, model: Snapsho
     folder.log("finished")
 
 
-def _check_team(config: RunConfig, runtime: Runtime) -> None:
-    """All processes of a run make the same run, each on a device of its own."""
-    if runtime.team.broadcast(lambda: config.digest) != config.digest:
-        raise ConfigError(
-            "The processes of this run have different settings or graphs: start the same command on every machine."
-        )
-    if runtime.team.size > 1 and runtime.device.type == "cuda":
-        torch.cuda.set_device(runtime.device)
-
-
 @dataclasses.dataclass
 class _Watch:
     """A run under way: what it has learned, and all who follow it."""
 
-    runtime: Runtime
     epochs: int
     progress: Progress
     centroids: ClassDrift
@@ -284,8 +267,7 @@ class _Watch:
     def test(self, evaluated: Callable[[], Any]) -> Any:
         """The scores of an evaluation, which is timed."""
         clock = time.perf_counter()
-        with self.runtime.tracer.span("evaluation"):
-            found = evaluated()
+        found = evaluated()
         self.progress.evaluation_seconds += time.perf_counter() - clock
         return found
 
@@ -313,16 +295,12 @@ class _Watch:
         progress.task, progress.batch, progress.epoch = index + 1, 0, 0
         if self.cadence.is_due(0):
             self.checkpoint()
-        if self.runtime.team.is_main:
-            self.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
+        self.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
         self.observer.task(index, row)
-        self.runtime.tracer.next_lap()
 
     def checkpoint(self) -> None:
         self.look()
-        if not self.runtime.team.is_main:
-            return
-        with self.cadence.paid(), self.runtime.tracer.span("checkpoint"):
+        with self.cadence.paid():
             self.progress.peak_memory_bytes = max(self.progress.peak_memory_bytes, self.memory.bytes())
             self.progress.centroids = list(self.centroids.clouds)
             learned = files.checkpoint(self.fitted)

@@ -1,1 +1,1 @@
-"""The operating system: files, memory, optional libraries, tracing. No torch here."""
+"""The operating system: files, memory, optional libraries. No torch here."""

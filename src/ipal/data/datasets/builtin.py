@@ -1,56 +1,177 @@
-"""What needs no file: the graph of handwritten digits inside scikit-learn, and features for graphs that have none."""
+"""Graphs that need no file: scikit-learn's digits, and synthetic ones of any size; features for graphs without any."""
 
 import importlib.util
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
+from ipal.config import Count, Seed, explain
 from ipal.data.datasets.readers import RawGraph
 from ipal.data.graph import Graph
+from ipal.system import free_memory
 
 STRUCTURAL = (
     "structural features: propagated through the whole graph, later tasks' nodes included (never labels), "
     "so no result on them is isolated or inductive without this remark"
 )
+EDGES_AT_ONCE = 2_000_000
+VALUES_AT_ONCE = 8_000_000
 
 
 def digits(neighbours: int = 8) -> RawGraph:
     """Each of 1,797 digit images linked to its nearest neighbours by pixel distance; features are the pixels."""
-    pixels, target = _images()
+    # The file that sklearn.datasets.load_digits reads: importing that takes a second.
+    found = importlib.util.find_spec("sklearn")
+    assert found is not None, "the package depends on it"
+    rows = np.loadtxt(Path(str(found.origin)).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    pixels, y = rows[:, :-1], rows[:, -1].astype(np.int64)
     # Pixels are whole numbers up to 16, so these distances are exact, and equal ones are told apart by their order: the
     # same graph on every machine, with any number of threads. Numbers of 16 bits are sorted several times as fast.
     square = (pixels**2).sum(axis=1)
     distance = (square[:, None] + square[None, :] - 2 * pixels @ pixels.T).astype(np.int16)
     np.fill_diagonal(distance, np.iinfo(np.int16).max)
     nearest = np.argsort(distance, axis=1, kind="stable")[:, :neighbours]
-    x = (pixels / 16.0).astype(np.float32)
     return RawGraph(
-        np.stack([np.repeat(np.arange(len(x)), neighbours), nearest.reshape(-1)]),
-        target,
-        x,
+        np.stack([np.repeat(np.arange(len(y)), neighbours), nearest.reshape(-1)]),
+        y,
+        (pixels / 16.0).astype(np.float32),
         f"pixels scaled to [0, 1]; edges join {neighbours} nearest neighbours over all images, "
         "so the graph itself was made from more than one task",
     )
-
-
-def _images() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Pixels and digits, from the file that `sklearn.datasets.load_digits` reads: importing that takes a second."""
-    found = importlib.util.find_spec("sklearn")
-    assert found is not None, "the package depends on it"
-    rows = np.loadtxt(Path(str(found.origin)).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
-    return rows[:, :-1], rows[:, -1].astype(np.int64)
 
 
 def structural_features(
     graph: Graph, *, width: int = 128, hops: int = 4, keep: int = 3, seed: int = 0
 ) -> NDArray[np.float32]:
     """A fixed Gaussian matrix, propagated `hops` times, rows normalised each time, the last `keep` side by side."""
-    a = graph.normalised
     x = np.random.default_rng(seed).normal(size=(graph.num_nodes, width)).astype(np.float32)
     kept = []
     for _ in range(hops):
-        x = a @ x
+        x = graph.normalised @ x
         x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
         kept.append(x)
     return np.concatenate(kept[-keep:], axis=1)
+
+
+@dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True, kw_only=True)
+class Synthetic:
+    """Size and shape of a synthetic graph."""
+
+    nodes: Count = 2000
+    classes: Count = 10
+    features: Count = 64
+    degree: float = Field(8.0, ge=0, le=2**31)
+    """Mean number of neighbours, those drawn twice counted twice."""
+    homophily: float = Field(0.8, ge=0, le=1)
+    """Share of edges that stay inside a class."""
+    signal: float = Field(1.0, ge=0)
+    """Distance of class centres in units of the noise."""
+    communities: Count = 1
+    """Communities inside each class, which differ in their features too."""
+    closeness: float = Field(0.75, ge=0, le=1)
+    """Share of a class's inner edges that stay inside a community, where there are several."""
+    unevenness: float = Field(0.0, ge=0, le=100)
+    """The size of a class falls with its rank to this power."""
+    strays: float = Field(0.0, ge=0, le=1)
+    """Share of nodes that look and link like those of another class: nobody can tell them."""
+    shuffled: bool = False
+    """Nodes in no order; else those of a class follow each other."""
+    seed: Seed = 0
+
+
+def synthetic(**sizes: Any) -> RawGraph:
+    """A degree-corrected community graph (see `Synthetic`), in time linear in nodes and edges.
+
+    Each edge picks a source by its propensity; its target is of the same class with probability `homophily` (and then
+    of the same community with probability `closeness`), else any node. Propensities follow a Pareto law, so degrees
+    are uneven as in real graphs. Features are Gaussian.
+    """
+    try:
+        size = TypeAdapter(Synthetic).validate_python(sizes)
+    except ValidationError as error:
+        raise explain(error, [field.name for field in fields(Synthetic)]) from error
+    rows = size.nodes + size.classes * size.communities
+    free_memory.need(
+        rows * (64 + 8 * size.features) + 17 * size.nodes * size.degree / 2,
+        "This synthetic graph",
+        "ask for fewer nodes, classes or features, or a smaller degree",
+    )
+    random = np.random.default_rng(size.seed)
+    y = _class_of_nodes(size, random)
+    place = np.arange(size.nodes) - np.searchsorted(y, y)
+    community = y * size.communities + place * size.communities // np.bincount(y)[y]
+    edges = _edges(size, y, community, random)
+    x = _features(size, y, community, random)
+    if size.strays:
+        away = random.random(size.nodes) < size.strays
+        y[away] = random.integers(0, size.classes, int(away.sum()))
+    if size.shuffled:
+        order = random.permutation(size.nodes).astype(np.int32)
+        for some in _slices(edges.shape[1], EDGES_AT_ONCE):
+            edges[:, some] = order[edges[:, some]]
+        before = np.argsort(order)
+        x, y = x[before], y[before]
+    return RawGraph(edges, y, x, "synthetic")
+
+
+def _class_of_nodes(size: Synthetic, random: np.random.Generator) -> NDArray[np.int64]:
+    """Ascending; every class has a node, where there are enough."""
+    if size.unevenness:
+        shares = np.arange(1, size.classes + 1) ** -size.unevenness
+        y = random.choice(random.permutation(size.classes), size.nodes, p=shares / shares.sum())
+    else:
+        y = random.integers(0, size.classes, size.nodes)
+    y = np.sort(y)
+    y[: size.classes] = np.arange(min(size.classes, size.nodes))
+    return np.sort(y)
+
+
+def _edges(
+    size: Synthetic, y: NDArray[np.int64], community: NDArray[np.int64], random: np.random.Generator
+) -> NDArray[np.int32]:
+    total = np.concatenate([[0.0], np.cumsum(1.0 + random.pareto(2.5, size.nodes))])
+    # Between which points of the cumulative propensity the target of a node's edge is drawn: anywhere, within its
+    # class, within its community.
+    groups = [np.zeros_like(y), y, community]
+    reach = np.array([[total[np.searchsorted(group, group, side)] for side in ("left", "right")] for group in groups])
+    number = int(size.nodes * size.degree / 2)
+    edges, within = np.zeros((2, number), dtype=np.int32), np.zeros(number, dtype=np.int8)
+
+    def draw(row: int) -> None:
+        for some in _slices(number, EDGES_AT_ONCE):
+            low, high = reach[within[some], :, edges[0, some]].T
+            drawn = low + random.random(len(low)) * (high - low)
+            edges[row, some] = np.clip(np.searchsorted(total, drawn, side="right") - 1, 0, size.nodes - 1)
+
+    draw(0)
+    for some in _slices(number, EDGES_AT_ONCE):
+        within[some] = random.random(some.stop - some.start) < size.homophily
+    for some in _slices(number, EDGES_AT_ONCE) if size.communities > 1 else ():
+        within[some] += within[some] * (random.random(some.stop - some.start) < size.closeness)
+    draw(1)
+    return edges
+
+
+def _features(
+    size: Synthetic, y: NDArray[np.int64], community: NDArray[np.int64], random: np.random.Generator
+) -> NDArray[np.float32]:
+    kind, centres = y, random.normal(size=(size.classes, size.features)) / np.sqrt(size.features)
+    if size.communities > 1:
+        apart = random.normal(size=(size.classes * size.communities, size.features)) / np.sqrt(size.features)
+        kind, centres = community, np.sqrt(0.5) * (np.repeat(centres, size.communities, axis=0) + apart)
+    x = np.empty((size.nodes, size.features), dtype=np.float32)
+    for some in _slices(size.nodes, max(1, VALUES_AT_ONCE // size.features)):
+        noise = random.normal(size=(some.stop - some.start, size.features)).astype(np.float32)
+        x[some] = noise / np.sqrt(size.features) + (size.signal * centres[kind[some]]).astype(np.float32)
+    return x
+
+
+def _slices(count: int, most: int) -> Iterator[slice]:
+    """All of a range, in pieces."""
+    return (slice(begin, min(begin + most, count)) for begin in range(0, count, most))

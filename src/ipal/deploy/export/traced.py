@@ -15,13 +15,11 @@ from torch.nn.functional import leaky_relu
 
 from ipal.backend.attention import SLOPE
 from ipal.backend.operators import LayerInput
-from ipal.backend.partition import ALONE, Layout
 from ipal.data.csr import Norm
 from ipal.estimator.model import Model
 from ipal.estimator.open_world.calibration import sharpened
 from ipal.nn.compute import TensorCompute, row_lengths
 from ipal.nn.encoders import Encoder
-from ipal.system.tracing import SILENT, Tracer
 
 COLUMNS_AT_ONCE = 512
 """Columns that are sent along the edges at a time: each takes 4 bytes per edge."""
@@ -39,8 +37,6 @@ class TracedGraph(TensorCompute):
     """(edges, 1); zero for repeats."""
     scaled: dict[Norm, Tensor] = field(default_factory=dict)
     """Weights of the edges by norm, as they are needed."""
-    layout: Layout = ALONE
-    tracer: Tracer = SILENT
 
     @classmethod
     def of(cls, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> "TracedGraph":

@@ -48,7 +48,7 @@ class RecordedSteps:
         self._recorded: dict[int, tuple[Places, Recorded]] = {}
         """By the size of a batch: where its nodes are read from, and the step."""
         self._is_first = True
-        self._may_record = setup.runtime.team.size == 1 and not setup.runtime.tracer.listens and can_record()
+        self._may_record = can_record()
 
     def epoch(self, epoch: int) -> Terms:
         """All steps of an epoch; terms are means over them."""

@@ -227,7 +227,7 @@ class Stack:
         """
         setup, needs = training.setup, training.network.encoder.needs
         adjusts = type(training.method).adjust_gradients is not Trained.adjust_gradients
-        if setup.batch != "full" or "attention" in needs or adjusts or setup.runtime.team.size > 1:
+        if setup.batch != "full" or "attention" in needs or adjusts:
             return self.one_by_one(training)
         (batch,) = training.batches(0)
         self._seats.append(Seat(self, training, batch))
@@ -325,7 +325,7 @@ class _Group:
     def _can_record(self) -> bool:
         runtime = self._leader.setup.runtime
         on_gpu = runtime.device.type == "cuda" and can_record()
-        return on_gpu and not runtime.tracer.listens and self._never_waits()
+        return on_gpu and self._never_waits()
 
     def _never_waits(self) -> bool:
         return never_waits(self._leader, lambda: self.seats[0].batch)

@@ -12,9 +12,9 @@ import torch
 
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import checked, load_to_predict
+from ipal.data.datasets.columns import table_of
 from ipal.data.datasets.readers import FACTS, RawGraph
-from ipal.data.datasets.tables.assemble import Roles, assembled, read_tables
-from ipal.data.datasets.tables.columns import table_of
+from ipal.data.datasets.tables import Roles, assembled, read_tables
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import NO_NAME
 from ipal.errors import ConfigError, DataError, shortened

@@ -262,16 +262,10 @@ def calibrated(model: Predictor, task: Task, number: int) -> Calibration:
     known: Calibration = model.calibration.padded(len(model.labels))
     if model.config.calibration == 0 or len(task.nodes) < FEWEST or len(model.labels) < 2:
         return known
-
-    def found() -> Calibration:
-        try:
-            return known.plus(shown(*_asked(model, task), number))
-        except (NonFiniteError, CapacityError, DataError):
-            return known
-
-    with model.runtime.tracer.span("calibration"):
-        mine = found()  # copies are learned by all processes, as the model is
-        return model.runtime.team.broadcast(lambda: mine)
+    try:
+        return known.plus(shown(*_asked(model, task), number))
+    except (NonFiniteError, CapacityError, DataError):
+        return known
 
 
 def shown(asked: Asked, nodes_of_classes: Tensor, number: int) -> Calibration:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from ipal.backend.operators import LayerInput, Need, Operators
-from ipal.backend.partition import ALONE, Layout
 from ipal.config import EncoderConfig, TestGraph, first_paragraph
 from ipal.errors import ConfigError
 from ipal.system import free_memory
@@ -35,9 +34,8 @@ class Encoder(nn.Module, ABC):
     """Graph layers one after the other, an activation after each, no classifier head.
 
     A subclass says which parameters a layer has (`shapes`), how they start (`start`), and what a layer computes from a
-    `LayerInput` (`layer`); whole graphs, samples, graphs in pieces, several processes and exported files follow from
-    that. In training mode dropout may zero a share of the inputs of every layer but the first, the others scaled up to
-    the same mean.
+    `LayerInput` (`layer`); whole graphs, samples, graphs in pieces and exported files follow from that. In training
+    mode dropout may zero a share of the inputs of every layer but the first, the others scaled up to the same mean.
     """
 
     weights: nn.ParameterList
@@ -132,11 +130,10 @@ class Encoder(nn.Module, ABC):
         for number, (fan_in, fan_out) in enumerate(pairwise(cls.widths(num_features, config)), start=1):
             yield cls.shapes(fan_in, fan_out, config, is_last=number == config.layers)
 
-    def layers(self, layout: Layout = ALONE) -> list[Parameters]:
+    def layers(self) -> list[Parameters]:
         """The parameters of every layer."""
-        names, parameters = zip(*self.named_parameters(), strict=True)
         found: list[dict[str, Tensor]] = [{} for _ in range(self.num_layers)]
-        for name, parameter in zip(names, layout.copied(*parameters), strict=True):
+        for name, parameter in self.named_parameters():
             kind, _, number = name.rpartition(".")
             found[int(number)][kind] = parameter
         return [*found]
@@ -147,20 +144,20 @@ class Encoder(nn.Module, ABC):
 
     def forward(self, graph: Operators) -> Tensor:
         """Embeddings of the nodes at which `graph` reads out: all of them, or a task's training nodes."""
-        with graph.tracer.span("encoder"):
-            first, *later = self.layers(graph.layout)
-            hidden = self.computed(0, graph.first, first)
-            for number, (seen, p) in enumerate(zip(graph.later(len(later)), later, strict=True), start=1):
-                if self.training and self.dropout:
-                    hidden = hidden * self._factors(hidden, graph.layout)
-                hidden = self.computed(number, seen(hidden), p)
-            return graph.layout.complete(hidden)
+        first, *later = self.layers()
+        hidden = self.computed(0, graph.first, first)
+        for number, (seen, p) in enumerate(zip(graph.later(len(later)), later, strict=True), start=1):
+            if self.training and self.dropout:
+                hidden = hidden * self._factors(hidden)
+            hidden = self.computed(number, seen(hidden), p)
+        return hidden
 
     def first_layer(self, graph: Operators) -> Tensor:
         """What the first layer gives for every node of a graph, before its activation."""
-        return graph.layout.complete(self.layer(graph.first, self.layers(graph.layout)[0]))
+        return self.layer(graph.first, self.layers()[0])
 
-    def _factors(self, hidden: Tensor, layout: Layout) -> Tensor:
+    def _factors(self, hidden: Tensor) -> Tensor:
         """Of dropout: zeros, and what keeps the mean as it was."""
         kept = 1 - self.dropout
-        return layout.uniform(hidden, self.generator).lt_(kept).div_(kept)
+        drawn = torch.rand(hidden.shape, generator=self.generator, device=hidden.device, dtype=hidden.dtype)
+        return drawn.lt_(kept).div_(kept)

@@ -121,7 +121,7 @@ def _software_table(run: Run) -> CellTable:
     rows = [("run", run.name), ("graph (SHA-256)", run.result["data"]["hash"])]
     rows.append(("split of nodes (SHA-256)", run.protocol.get("split_hash", "")))
     rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]
-    names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads", "processes")
+    names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads")
     rows += [(name.replace("_", " "), str(known[name])) for name in names if known.get(name) is not None]
     return table("Graph, software and machine", ("what", "which"), rows)
 

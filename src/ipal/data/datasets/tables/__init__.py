@@ -1,1 +1,0 @@
-"""Graphs as two tables: one row a node, one row an edge."""
