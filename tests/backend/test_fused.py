@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ipal.backend import fused
-from ipal.backend.fused_source import SOURCES
 from ipal.backend.neighbor_sampling import distinct_places
 from ipal.backend.runtime import Runtime
 from ipal.config import ProtocolConfig
@@ -24,7 +23,7 @@ from ipal.methods.shared.prototypes import PrototypeMemory
 from ipal.nn import losses
 from ipal.nn.truncated_beta import TruncatedBeta
 from ipal.state.value import network_tensors
-from tests.backend.cuda_on_cpu import Kernels, kernels
+from tests.backend.cuda_on_cpu import NAMES, Kernels, kernels
 from tests.learning import config
 
 __all__ = ["kernels"]
@@ -261,8 +260,8 @@ def test_tasks_are_learned_the_same_but_for_rounding(
     for one, other in zip(found, learned_together(method, stream, options)[0], strict=True):
         torch.testing.assert_close(parameters(one), parameters(other), rtol=1e-3, atol=1e-4)
     apart = {"distinct_places"} if options[0].get("batch") is None else set()
-    of_pcl = {name for name in SOURCES if "unit" in name or "contrast" in name}
-    assert started == (set(SOURCES) - apart if method is IPAL else of_pcl)
+    of_pcl = {name for name in NAMES if "unit" in name or "contrast" in name}
+    assert started == (set(NAMES) - apart if method is IPAL else of_pcl)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
