@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.cuda import _utils
 
-from ipal.backend import cuda_kernels, propagate
+from ipal.backend import cuda_kernels
 from ipal.backend.neighbor_sampling import Sampler
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
@@ -134,27 +134,6 @@ def test_a_graph_with_too_many_entries_is_embedded_in_pieces(
         monkeypatch.setattr(module, "MOST_ENTRIES", task.graph.num_edges + task.graph.num_nodes - 1)
     monkeypatch.setattr(embed, "EDGES_AT_ONCE", 100)
     torch.testing.assert_close(embed.embeddings(encoder, task, HERE), at_once)
-
-
-def test_a_hop_over_too_many_edges_is_summed_in_pieces(
-    tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The form that a GPU uses; on a CPU it is only checked here.
-    graph = tiny_stream.task(0).graph
-    x = torch.randn(graph.num_nodes, 3, generator=torch.Generator().manual_seed(0))
-    at_once = propagate._SumsOnDevice(graph.neighbours, CPU)(x)
-    torch.testing.assert_close(at_once, torch.from_numpy(graph.adjacency @ x.numpy()))
-    monkeypatch.setattr(propagate, "MOST_ENTRIES", 50)
-    pieces = propagate._SumsOnDevice(graph.neighbours, CPU)
-    assert len(pieces._pieces) > 3
-    assert torch.equal(pieces(x), at_once)
-
-
-def test_a_product_of_too_many_entries_is_scipys(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix, x = random_matrix(6, 5, 0.5, np.float64), torch.ones(5, 2, dtype=torch.float64)
-    monkeypatch.setattr(propagate, "MOST_ENTRIES", matrix.nnz - 1)
-    monkeypatch.setattr(torch, "sparse_csr_tensor", None)
-    np.testing.assert_array_equal(propagate.SparseProduct(matrix, torch.device("cpu"))(x).numpy(), matrix @ x.numpy())
 
 
 # ---------------------------------------------------------------------- on a GPU

@@ -13,8 +13,7 @@ from torch_geometric.data import Data
 
 import ipal
 from ipal.backend.batches import sampled, whole_task
-from ipal.backend.propagate import Spreading
-from ipal.backend.propagated import DEFAULTS, walk
+from ipal.backend.propagated import DEFAULTS, Spreading, walk
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, Sampling, TestGraph
 from ipal.data.datasets import load
