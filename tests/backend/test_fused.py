@@ -19,7 +19,6 @@ from ipal.engine.trainer import Epoch
 from ipal.estimator.model import Learning, Model, begin_learning
 from ipal.methods.ipal import IPAL
 from ipal.methods.pcl import PCL
-from ipal.methods.shared.prototypes import PrototypeMemory
 from ipal.nn import losses
 from ipal.nn.truncated_beta import TruncatedBeta
 from ipal.state.value import network_tensors
@@ -111,29 +110,15 @@ def test_contrast_of_learners_with_other_temperatures_and_hard_examples(emulated
     torch.testing.assert_close(found, torch.stack(alone))
 
 
-def test_hardness_in_the_row_of_a_class(emulated: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    members = torch.tensor(
-        [[True, False, True, False, False, True, False], [False, True, False, True, True, False, False]]
-    )
-    affinity = numbers(CLASSES, NODES)
-    affinity[3] = -torch.inf
-
-    def compute(affinity: Tensor) -> Tensor:
-        found = losses.hardness_by_class(affinity, members, "entropy")
-        return found.masked_fill(found == -torch.inf, -1.0)
-
-    found = compute(affinity), torch.func.vmap(compute)(torch.stack([affinity, 2 * affinity]))
-    monkeypatch.setattr(fused, "has_kernels", lambda device: False)
-    torch.testing.assert_close(found[0], compute(affinity))
-    torch.testing.assert_close(found[1], torch.stack([compute(affinity), compute(2 * affinity)]))
-    assert set(emulated.started) == {"entropy"}
+def hardest(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    return losses.hardest(within, torch.ones_like(within, dtype=torch.bool), k)
 
 
 def test_the_hardest_of_every_class(emulated: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     within = numbers(3, 300)
     within[0, ::2], within[1, 4:] = -torch.inf, -torch.inf  # a class of four nodes
     within[2] = within[2].round()  # equal ones: the first is taken
-    compute = partial(losses.hardest_within, k=6)
+    compute = partial(hardest, k=6)
     found, mapped = compute(within), torch.func.vmap(compute)(torch.stack([within, -within.clamp_min(-9)]))
     assert set(emulated.started) == {"hardest"}
     monkeypatch.setattr(fused, "has_kernels", lambda device: False)
@@ -147,24 +132,9 @@ def test_the_hardest_of_every_class(emulated: Kernels, monkeypatch: pytest.Monke
 
 
 def test_nodes_without_a_number_are_no_hard_examples(emulated: Kernels) -> None:
-    nodes, labels = losses.hardest_within(torch.tensor([[1.0, torch.nan, 3.0], [torch.nan] * 3]), 2)
+    nodes, labels = hardest(torch.tensor([[1.0, torch.nan, 3.0], [torch.nan] * 3]), 2)
     assert nodes.tolist() == [2, 0, 0, 0]
     assert labels.tolist() == [0, 0, -1, -1]
-
-
-def test_directions_drawn(emulated: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = PrototypeMemory(numbers(OLD, WIDTH), numbers(OLD, WIDTH).square(), torch.ones(OLD, dtype=torch.int64))
-
-    def drawn(mean: Tensor) -> Tensor:
-        some = PrototypeMemory(mean, memory.variance, memory.count)
-        return some.draw_directions(4, torch.Generator().manual_seed(0))
-
-    found = drawn(memory.mean)
-    mapped = torch.func.vmap(drawn, randomness="same")(torch.stack([memory.mean, -memory.mean]))
-    monkeypatch.setattr(fused, "has_kernels", lambda device: False)
-    torch.testing.assert_close(found, drawn(memory.mean))
-    torch.testing.assert_close(mapped, torch.stack([drawn(memory.mean), drawn(-memory.mean)]))
-    assert set(emulated.started) == {"directions_drawn"}
 
 
 @pytest.mark.parametrize("old", [1, 40])

@@ -86,27 +86,6 @@ extern "C" __global__ void contrast_backward(const float* products, const float*
   }
 }
 
-extern "C" __global__ void entropy(const float* affinity, const unsigned char* members, float* found,
-    int members_step, int classes, int current, int number) {
-  const int node = blockIdx.x * blockDim.x + threadIdx.x;
-  if (node >= number) return;
-  affinity += static_cast<long long>(blockIdx.y) * classes * number + node;
-  members += static_cast<long long>(blockIdx.y) * members_step + node;
-  found += static_cast<long long>(blockIdx.y) * current * number + node;
-  float most = LEAST, sum = 0, sought = 0;
-  for (int c = 0; c < classes; ++c) most = fmaxf(most, affinity[static_cast<long long>(c) * number]);
-  for (int c = 0; c < classes; ++c) sum += expf(affinity[static_cast<long long>(c) * number] - most);
-  const float log_sum = logf(sum);
-  for (int c = 0; c < classes; ++c) {
-    const float log_p = affinity[static_cast<long long>(c) * number] - most - log_sum, p = expf(log_p);
-    if (p != 0) sought -= p * log_p;
-  }
-  for (int c = 0; c < current; ++c) {
-    const long long place = static_cast<long long>(c) * number;
-    found[place] = members[place] ? sought : LEAST;
-  }
-}
-
 // One block a class. Every thread knows the first of its own nodes that is not taken yet, by value and then by number;
 // the first of all threads is taken, and its thread looks for the next. Without a number there is none.
 __device__ bool comes_before(float a, int i, float b, int j) {
@@ -146,26 +125,6 @@ extern "C" __global__ void hardest(const float* within, long long* nodes, long l
     }
     if (found >= 0 && found % blockDim.x == threadIdx.x) look_after(best, found, within, number, value, place);
   }
-}
-
-extern "C" __global__ void directions_drawn(const float* mean, const float* variance, const float* noise, float* found,
-    int mean_step, int variance_step, int noise_step, int rows, int classes, int draws, int width) {
-  const int row = blockIdx.x * blockDim.y + threadIdx.y;
-  if (row >= rows) return;
-  const long long batch = row / (classes * draws), within = row % (classes * draws), one = within / draws;
-  mean += batch * mean_step + one * width;
-  variance += batch * variance_step + one * width;
-  noise += batch * noise_step + within * width;
-  found += static_cast<long long>(row) * width;
-  float square = 0;
-  for (int c = threadIdx.x; c < width; c += 32) {
-    const float drawn = mean[c] + sqrtf(variance[c]) * noise[c];
-    found[c] = drawn;
-    square += drawn * drawn;
-  }
-  square = sum_of_warp(square);
-  const float scale = rsqrtf(square < 1e-24f ? 1e-24f : square);
-  for (int c = threadIdx.x; c < width; c += 32) found[c] *= scale;
 }
 
 // One block a node. With x its embedding, u_k the direction of prototype mu_k, a_k = x . u_k and r = 1 - lambda_m,

@@ -6,7 +6,6 @@ A step of a small graph takes as long as its kernels are many. Each function her
 steps as one (stacked.py); what is the same for all is there once, with a stride of zero.
 """
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -51,47 +50,11 @@ def contrast(products: Tensor, labels: Tensor, hard_labels: Tensor, first: int, 
     return _first(_Contrast, *(one[None] for one in inputs), first)
 
 
-def entropy_of_members(affinity: Tensor, members: Tensor) -> Tensor:
-    """Entropy of the softmax over each column of `affinity` (classes x nodes); minus infinity where no member."""
-
-    def kernel(affinity: Tensor, members: Tensor) -> Tensor:
-        affinity, members = affinity.contiguous(), _inner(members)
-        batch, classes, number = affinity.shape
-        found = torch.empty(batch, members.shape[1], number, dtype=affinity.dtype, device=affinity.device)
-        sizes = [members.stride(0), classes, members.shape[1], number]
-        _launch("entropy", -(-number // THREADS), batch, THREADS, 1, [affinity, members, found, *sizes])
-        return found
-
-    return _first(_Computed, kernel, affinity[None], members[None])
-
-
 def hardest(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The `k` largest of each row (classes x nodes) from the largest on: nodes, and rows, or -1 for minus infinity."""
 
-    def kernel(within: Tensor) -> Tensor:
-        within = within.contiguous()
-        batch, classes, number = within.shape
-        found = torch.empty(2, batch, classes * k, dtype=torch.int64, device=within.device)
-        threads = MOST_THREADS if number > FEW_NODES else THREADS
-        _launch("hardest", classes, batch, threads, 1, [within, *found, number, k], 8 * WARP)
-        return found.movedim(0, 1)
-
-    nodes, labels = _first(_Computed, kernel, within[None])
-    return nodes, labels
-
-
-def directions_drawn(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-    """Draws from Gaussians (classes x width), scaled to length one; `noise` is classes x draws x width."""
-
-    def kernel(*inputs: Tensor) -> Tensor:
-        some = [_inner(one) for one in inputs]
-        batch, classes, draws, width = inputs[2].shape
-        found = torch.empty(batch, classes * draws, width, dtype=inputs[0].dtype, device=inputs[0].device)
-        sizes = [*(one.stride(0) for one in some), batch * classes * draws, classes, draws, width]
-        _launch_rows("directions_drawn", batch * classes * draws, [*some, found, *sizes])
-        return found
-
-    return _first(_Computed, kernel, mean[None], variance[None], noise[None])
+    found = _first(_Hardest, within[None], k)
+    return found[0], found[1]
 
 
 def distilled(
@@ -160,15 +123,18 @@ class _OfRuns(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
 
 
-class _Computed(_OfRuns):
-    """What a kernel computes; no gradient goes through it."""
+class _Hardest(_OfRuns):
+    @staticmethod
+    def forward(within: Tensor, k: int) -> Tensor:
+        within = within.contiguous()
+        batch, classes, number = within.shape
+        found = torch.empty(2, batch, classes * k, dtype=torch.int64, device=within.device)
+        threads = MOST_THREADS if number > FEW_NODES else THREADS
+        _launch("hardest", classes, batch, threads, 1, [within, *found, number, k], 8 * WARP)
+        return found.movedim(0, 1)
 
     @staticmethod
-    def forward(kernel: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        return kernel(*inputs)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
         ctx.mark_non_differentiable(output)
 
 
