@@ -117,7 +117,7 @@ class _View:
         done = bench.summary(row)
         if row.chosen is None:
             return render.note(f"{bench.name}, {row.entry.label}: failed")
-        chosen = f", chosen {_settings(row.chosen.settings)}" if row.is_searched else ""
+        chosen = f", chosen {_settings(row.chosen.settings)}" if row.searched else ""
         scores = f"AP {_spread(done['average_performance'])}  AF {_spread(done['average_forgetting'])}"
         label = row.entry.label + " †" * done["stores_exemplars"]
         render.note(f"{bench.name}, {label}: {scores}  validation AP {_spread(done['validation'])}{chosen}")
@@ -129,7 +129,7 @@ class _View:
 
 def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
     from ipal.bench.duration import estimates
-    from ipal.bench.local_executor import room
+    from ipal.bench.jobs import room
 
     unfinished = suite.unfinished()
     seconds = estimates(store, [job.config for job in unfinished])
@@ -143,11 +143,11 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
             counts = (len(row.points), len(row.seeds), len(row.runs), len(row.runs) - len(mine))
             table.add_row(row.entry.label, row.entry.method, *map(str, counts), _duration(left[run] for run in mine))
         render.out.print(table)
-    size, known = jobs or room(suite.jobs.values()), [one for one in seconds if one is not None]
+    size, known = jobs or room(list(suite.jobs.values())), [one for one in seconds if one is not None]
     longest = _duration([max(sum(known) / size, max(known, default=0.0))])
     time = f"about {longest} on this machine" if known or not left else "no estimate of the time"
     finished = f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished"
-    render.say(f"{finished}; {size} at a time, up to {suite.threads} thread(s) each: {time}.")
+    render.say(f"{finished}; {size} at a time: {time}.")
     if unknown := len(seconds) - len(known):
         render.say(f"No estimate for {render.many(unknown, 'run')}: there is no similar finished run.")
 
@@ -161,14 +161,14 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
         if row["runs"]:
             peak = render.size(row["peak_memory_bytes"]) + " ‡" * (row["runs_taking_turns"] > 1)
             cells += [f"{row['validation']['mean']:.2f}", f"{row['seconds']:.1f}", peak]
-        settings = _settings(row["settings"]) or "defaults" * bool(row["defaults"])
+        settings = _settings(row["settings"]) or "defaults" * bool(row["untuned"])
         table.add_row(row["label"] + " †" * row["stores_exemplars"] + (settings and f"\n  {settings}"), *cells)
     render.out.print(table)
     render.legend(rows)
     if any(row["runs"] and row["runs_taking_turns"] > 1 for row in rows):
         render.say("‡ of all runs that took turns in one process.")
-    if any(row["defaults"] for row in rows):
-        render.say("Defaults are not tuned for this graph: name a 'preset' or a 'grid' in the file. --json lists them.")
+    if any(row["untuned"] for row in rows):
+        render.say("Defaults are not tuned for this graph: name a 'preset' or a 'grid' in the file..")
 
 
 def _settings(settings: dict[str, Any]) -> str:
