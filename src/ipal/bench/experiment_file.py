@@ -43,8 +43,7 @@ MOST_SEEDS, MOST_RUNS = 1000, 10_000
 ELSEWHERE = {"seed", "dataset", "method"}
 """Settings that have another place in a file than an entry or a grid."""
 Seeds = (
-    Annotated[int, Field(ge=1, le=MOST_SEEDS)]
-    | Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MOST_SEEDS)]
+    Annotated[int, Field(ge=1, le=MOST_SEEDS)] | Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MOST_SEEDS)]
 )
 
 
@@ -65,7 +64,7 @@ class _File(Section):
     """The same to choose settings by."""
     all: Tree
     """Settings of every run."""
-    entries: dict[str, Tree | None] = {}
+    entries: Annotated[dict[str, Tree | None], Field(default_factory=dict)]
     """Settings of each row; those of its grid under `grid`."""
 
 

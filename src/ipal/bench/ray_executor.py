@@ -85,6 +85,8 @@ def run_all(
         for name, value in (OURS | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}).items():
             os.environ.setdefault(name, value)  # read when Ray is loaded
         options = {"num_cpus": size * threads if size else max(cores(), threads), "include_dashboard": False}
+    else:
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of 40 seconds each
     import ray
 
     try:

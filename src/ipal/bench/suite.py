@@ -146,7 +146,11 @@ class Bench:
     def summary(self, row: BenchRow) -> dict[str, Any]:
         """A row as plain data; the scores are None where it has failed."""
         results = [self.folder(run).result() for run in row.chosen.runs] if row.chosen else []
-        metrics = {name: [result["metrics"].get(name) for result in results] for result in results[:1] for name in result["metrics"]}
+        metrics = {
+            name: [result["metrics"].get(name) for result in results]
+            for result in results[:1]
+            for name in result["metrics"]
+        }
         return {
             "label": row.entry.label,
             "method": row.entry.method,
