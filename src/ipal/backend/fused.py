@@ -102,7 +102,7 @@ class _OfRuns(torch.autograd.Function):
     """A function of tensors that have a first dimension for runs; so have its results."""
 
     @classmethod
-    def vmap(cls, info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:  # type: ignore[override]
+    def vmap(cls, info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
         """Of runs side by side, what is the same for all is not copied."""
         side_by_side = []
         for one, dim in zip(inputs, dims, strict=True):
