@@ -63,10 +63,11 @@ def _settings(record: RunRecord) -> Iterator[Any]:
             start.hparams[name].string_value = value
         else:
             start.hparams[name].number_value = value
-    parts = {metadata.SESSION_START_INFO_TAG: {"session_start_info": start}}
-    if record.finished:
-        end = plugin_data_pb2.SessionEndInfo(status=api_pb2.STATUS_SUCCESS, end_time_secs=record.ended)
-        parts[metadata.SESSION_END_INFO_TAG] = {"session_end_info": end}
+    end = plugin_data_pb2.SessionEndInfo(status=api_pb2.STATUS_SUCCESS, end_time_secs=record.ended)
+    parts = {
+        metadata.SESSION_START_INFO_TAG: {"session_start_info": start},
+        metadata.SESSION_END_INFO_TAG: {"session_end_info": end},
+    }
     for tag, part in parts.items():
         content = plugin_data_pb2.HParamsPluginData(version=metadata.PLUGIN_DATA_VERSION, **part)
         # In a fixed order, so that the same run gives the same file.
