@@ -313,7 +313,7 @@ def requests(bases: Bases, case: Case) -> None:
 
 
 def _resolve(path: Path | None, assignments: list[str]) -> None:
-    from ipal.cli.app import wanted_run
+    from ipal.cli.experiment import wanted_run
     from ipal.runs import runner
 
     base = [] if path else ["dataset=synthetic:nodes=60,classes=4,features=5"]

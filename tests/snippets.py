@@ -29,7 +29,7 @@ import yaml
 from ipal.bench.experiment_file import read_experiment
 from ipal.bench.jobs import Ended, Engine, GroupRunner, Job
 from ipal.cli import app
-from ipal.cli.app import wanted_run
+from ipal.cli.experiment import wanted_run
 from ipal.config import RunConfig
 from ipal.data.datasets import catalog
 from ipal.estimator.registry import METHODS

@@ -5,21 +5,18 @@ mlflow-skinny writes to folders and servers; a database needs the full package. 
 
 import os
 import re
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipal.errors import ConfigError, StoreError
+from ipal.errors import StoreError
 from ipal.system.optional import need_extra
-from ipal.trackers.record import RunRecord, Tracked
+from ipal.trackers.record import RunRecord, Tracked, flat
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 EXPERIMENT = "ipal"
 HASH, MARK = "ipal_hash", "ipal_mark"
-PLACES = {"file", "http", "https", "databricks", "databricks-uc", "uc"}
-DATABASES = {"sqlite", "postgresql", "mysql", "mssql"}
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -37,7 +34,6 @@ LONGEST = 5000
 def track(record: RunRecord, address: str) -> Tracked:
     """Write a run to MLflow; a run that was there and has changed is replaced."""
     need_extra("mlflow", "mlflow")
-    uri = _uri(address)
     os.environ.update(ENVIRONMENT)
     for name, value in UNLESS_SET.items():
         os.environ.setdefault(name, value)
@@ -45,8 +41,8 @@ def track(record: RunRecord, address: str) -> Tracked:
     from mlflow.tracking import MlflowClient
 
     try:
-        return _brought(MlflowClient(uri), record)
-    except (MlflowException, OSError) as error:
+        return _brought(MlflowClient(_uri(address)), record)
+    except (MlflowException, OSError, ImportError) as error:
         raise _explained(address, error) from error
 
 
@@ -60,26 +56,17 @@ def how_to_look(address: str) -> str:
 
 def _uri(address: str) -> str:
     """A folder may be given as a plain path."""
-    scheme, separator, _ = address.partition(":")
-    # A drive letter on Windows.
-    if not separator or len(scheme) == 1:
-        return Path(address).resolve().as_uri()
-    if scheme.partition("+")[0] in DATABASES:
-        if not (find_spec("sqlalchemy") and find_spec("alembic")):
-            raise ConfigError(
-                f"A database ({address}) needs the whole of MLflow: pip install mlflow; or give -o a folder, or the "
-                "address of a server."
-            )
-    elif scheme not in PLACES:
-        raise ConfigError(f"'{address}' is no place for MLflow: give -o a folder, or an address as http://HOST:PORT.")
-    return address
+    return address if re.match(r"\w[\w+-]+:", address) else Path(address).resolve().as_uri()
 
 
 def _explained(address: str, error: Exception) -> StoreError:
     if isinstance(error.__cause__, OSError) or "Max retries exceeded" in str(error):
         return StoreError(f"No MLflow server answers at {address}: start it (mlflow server), or correct the address.")
-    lines = str(error).strip().splitlines()
-    return StoreError(f"MLflow cannot write to {address}: {lines[0] if lines else type(error).__name__}")
+    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return StoreError(
+        f"MLflow cannot write to {address} ({reason}): give -o a folder, or an address as http://HOST:PORT; a database "
+        "needs the whole of MLflow (pip install mlflow)."
+    )
 
 
 def _brought(client: "MlflowClient", record: RunRecord) -> Tracked:
@@ -103,8 +90,8 @@ def _log(client: "MlflowClient", run_id: str, record: RunRecord) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
     when = _milliseconds(record.ended)
-    settings = [Param(_name(name), str(value)[:LONGEST]) for name, value in record.settings.items()]
-    facts = [RunTag(_name(name), value[:LONGEST]) for name, value in record.facts.items()]
+    settings = [Param(_name(name), str(value)[:LONGEST]) for name, value in flat(record.settings).items()]
+    facts = [RunTag(_name(name), str(value)[:LONGEST]) for name, value in flat(record.facts).items()]
     points = [(_name(name), *point) for name, points in record.series.items() for point in points]
     metrics = [Metric(name, value, when, step) for name, step, value in points]
     for kind, entries, most in (("params", settings, 100), ("tags", facts, 100), ("metrics", metrics, 1000)):

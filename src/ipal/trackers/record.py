@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from ipal.config import Tree
 from ipal.evaluation.metrics import measured, stored_scores
 from ipal.runs.run_folder import RunFolder
 from ipal.system.files import read_bounded
@@ -29,9 +30,8 @@ class RunRecord:
     began: float
     """In seconds since 1970, as is `ended`."""
     ended: float
-    settings: dict[str, Setting]
-    """By dotted name."""
-    facts: dict[str, str]
+    settings: Tree
+    facts: Tree
     """Where it took place: versions, machine, command."""
     series: dict[str, list[tuple[int, float]]]
     """Steps and values by name. Losses count epochs over all tasks, `along` batches, all else tasks learned."""
@@ -65,8 +65,8 @@ def read(folder: RunFolder) -> RunRecord:
         digest=config.digest,
         began=began,
         ended=ended,
-        settings=dict(_flat(config.to_tree())),
-        facts={name: str(value) for name, value in _flat(environment)},
+        settings=config.to_tree(),
+        facts=environment,
         series=series,
     )
 
@@ -106,12 +106,12 @@ def _times(folder: RunFolder) -> tuple[float, float]:
     return known[0], known[-1]
 
 
-def _flat(tree: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Setting]]:
+def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Setting]:
     """Leaves by their dotted names; what is not said is left out, and lists are text."""
+    leaves: dict[str, Setting] = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        elif isinstance(value, list):
-            yield f"{before}{name}", " ".join(map(str, value))
+            leaves |= flat(value, f"{before}{name}.")
         elif value is not None:
-            yield f"{before}{name}", value
+            leaves[before + name] = " ".join(map(str, value)) if isinstance(value, list) else value
+    return leaves

@@ -5,9 +5,7 @@ A folder is replaced as a whole where anything has changed, as W&B does with a r
 
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ipal.errors import StoreError
 from ipal.system.files import aside, make_folder
@@ -70,7 +68,7 @@ def _written(record: RunRecord, folder: Path) -> Path:
         project=PROJECT,
         id=record.digest,
         name=record.name,
-        config={**_tree(record.settings), "environment": _tree(record.facts)},
+        config={**record.settings, "environment": record.facts},
         dir=str(folder),
         settings=wandb.Settings(**SETTINGS),
     )
@@ -90,15 +88,3 @@ def _rows(record: RunRecord) -> list[dict[str, float]]:
         for step, value in points:
             rows.setdefault((counted, step), {counted: step})[name] = value
     return [rows[key] for key in sorted(rows)]
-
-
-def _tree(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """By the parts of dotted names: W&B wants no dots, and joins the parts again where it shows them."""
-    tree: dict[str, Any] = {}
-    for name, value in flat.items():
-        *above, last = name.split(".")
-        branch = tree
-        for part in above:
-            branch = branch.setdefault(part, {})
-        branch[last] = value
-    return tree
