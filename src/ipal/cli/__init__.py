@@ -5,9 +5,7 @@ import os
 import re
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import typer
@@ -37,8 +35,11 @@ def main() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed (>&-): the next opened file would take its place
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, nor somebody else's
+        with suppress(ValueError):  # in another thread than the main one
+            signal.signal(signal.SIGINT, _interrupt)
     try:
-        with plain_warnings(), _interrupted_once():
+        with plain_warnings():
             code = app(standalone_mode=False)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -62,26 +63,10 @@ def main() -> None:
         sys.exit(code)
 
 
-@contextmanager
-def _interrupted_once() -> Iterator[None]:
+def _interrupt(*_: object) -> None:
     """The first Ctrl-C ends the command, which cleans up; further ones would only interrupt that."""
-
-    def interrupt(*_: object) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    if (
-        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-        or threading.current_thread() is not threading.main_thread()
-    ):
-        yield  # ignored, or somebody else's
-        return
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is interrupt:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _complaint(error: Any) -> str:

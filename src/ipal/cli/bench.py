@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typer import Argument, Option
 
 from ipal.cli import render
@@ -19,9 +18,6 @@ from ipal.runs.run_folder import RunStore
 if TYPE_CHECKING:
     from ipal.bench.jobs import Job
     from ipal.bench.suite import Bench, BenchRow, Suite
-
-MOST_NAMED = 4
-"""Most running runs that are shown by name."""
 
 
 def bench(
@@ -77,54 +73,40 @@ def bench(
 
 
 class _View:
-    """Shows a suite: a progress bar of runs, and a line for each finished row."""
+    """Shows a suite: how many of its runs are finished, and a line for each finished row."""
 
     def __init__(self, suite: "Suite") -> None:
-        self._running: dict[str, None] = {}
-        self._bar = Progress(
-            TextColumn("runs"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[now]}", style="dim", markup=False),
-            console=render.err,
-            # Durations differ between runs: estimate the speed over the last hour.
-            speed_estimate_period=3600,
-        )
-        self._suite, total = suite, len(suite.jobs)
-        self._id = self._bar.add_task("", total=total, completed=total - len(suite.unfinished()), now="")
+        self._suite, self._status = suite, render.Status(render.err)
+        self._before = self._ended = len(suite.jobs) - len(suite.unfinished())
+        self._running = 0
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        self._status.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+    def __exit__(self, *error: Any) -> None:
+        self._status.__exit__(*error)
 
     def started(self, job: "Job") -> None:
-        self._running[job.name] = None
-        self._bar.update(self._id, now=self._now())
+        self._running += 1
+        self._show()
 
     def ended(self, job: "Job", reason: str | None) -> None:
-        self._running.pop(job.name, None)
-        self._bar.update(self._id, advance=1, total=len(self._suite.jobs), now=self._now())  # a search may go on
+        self._running, self._ended = self._running - 1, self._ended + 1
         if reason is not None:
-            render.note(f"failed: {job.name}: {reason}")
+            self._status.keep(f"failed: {job.name}: {reason}")
+        self._show()
 
     def settled(self, bench: "Bench", row: "BenchRow") -> None:
-        done = bench.summary(row)
-        if row.chosen is None:
-            return render.note(f"{bench.name}, {row.entry.label}: failed")
-        chosen = f", chosen {_settings(row.chosen.settings)}" if row.is_searched else ""
+        done, label = bench.summary(row), f"{bench.name}, {row.entry.label}"
+        chosen = f", chosen {_settings(done['settings'])}" if row.chosen and row.is_searched else ""
         scores = f"AP {_spread(done['average_performance'])}  AF {_spread(done['average_forgetting'])}"
-        label = row.entry.label + " †" * done["stores_exemplars"]
-        render.note(f"{bench.name}, {label}: {scores}  validation AP {_spread(done['validation'])}{chosen}")
+        self._status.keep(f"{label}: {scores}  validation AP {_spread(done['validation'])}{chosen}")
 
-    def _now(self) -> str:
-        names = [re.sub("-[0-9a-f]{16}$", "", name) for name in tuple(self._running)]
-        return ", ".join(names[:MOST_NAMED]) + f", {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED)
+    def _show(self) -> None:
+        whole = len(self._suite.jobs)  # a search may go on
+        share = (self._ended - self._before) / max(1, whole - self._before)
+        self._status.show(f"{self._ended} of {whole} runs, {self._running} running", share)
 
 
 def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
@@ -196,12 +178,10 @@ def _parse_seeds(text: str | None) -> tuple[int, ...]:
     """`0-2,5` as 0, 1, 2, 5."""
     if text is None:
         return ()
-    parts = [re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip()) for part in text.split(",")]
-    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
-    if not all(parts) or not any(ranges):
-        raise ConfigError(f"--seeds takes seeds as 0-2 or 0,3; got '{shortened(text)}'.")
     from ipal.bench.experiment_file import MOST_SEEDS
 
-    if sum(map(len, ranges)) > MOST_SEEDS:
-        raise ConfigError(f"--seeds names {sum(map(len, ranges))} seeds; at most {MOST_SEEDS} are taken: name fewer.")
+    parts = [re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip()) for part in text.split(",")]
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
+    if not all(parts) or not 0 < sum(map(len, ranges)) <= MOST_SEEDS:
+        raise ConfigError(f"--seeds takes 1 to {MOST_SEEDS} seeds, as 0-2 or 0,3; got '{shortened(text)}'.")
     return tuple(dict.fromkeys(itertools.chain.from_iterable(ranges)))

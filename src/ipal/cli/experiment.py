@@ -68,7 +68,7 @@ def run(
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, an interrupted one resumed."""
     if html:
         need_extra("html", "jinja2")  # now, not after hours of learning
-    options = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
+    options: Tree = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
     options |= {"split": _parse_split(split), "train": None if epochs is None else {"epochs": epochs}}
     given = {name: value for name, value in options.items() if value is not None}
     for assignment in settings or ():
