@@ -19,7 +19,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from ipal.bench.experiment_file import read_experiment
 from ipal.bench.jobs import Ended, Engine, GroupRunner, Job
 from ipal.cli import app
 from ipal.cli.experiment import wanted_run
-from ipal.config import RunConfig
+from ipal.config import RunConfig, override, parse_assignment
 from ipal.data.datasets import catalog
 from ipal.estimator.registry import METHODS
 from ipal.runs.resolved import check_settings
@@ -215,7 +215,9 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
         for method in given["methods"].split(",") if name == "drift" else [given.get("method")]:
             others = METHODS.keys() - {method} if name == "drift" else set()
             settings = [one for one in given["settings"] or [] if one.partition(".")[0] not in others]
-            check_settings(wanted_run(settings=settings, **options | {"method": method}))
+            tree = {one: value for one, value in (options | {"method": method}).items() if value is not None}
+            preset = tree.pop("preset", None)
+            check_settings(wanted_run(reduce(override, map(parse_assignment, settings), tree), preset=preset))
 
 
 @cache

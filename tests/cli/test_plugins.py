@@ -69,7 +69,7 @@ def test_a_run_of_a_package(command: Command, tmp_path: Path, monkeypatch: pytes
     assert command("resume", other).code == 0
     assert_same_model(other, Path(run["run"]))
     assert "toys 1.0" in command("show", other, "--long").out
-    words = "The dataset 'failing' of the package toys 1.0 could not be made (ValueError: "
+    words = "The dataset 'failing' could not be made (ValueError: "
     complaint(command("run", "--dataset", "failing"), words)
     complaint(command("run", "--dataset", "empty"), "'empty' gave a dict", "edge_index, y and x")
 

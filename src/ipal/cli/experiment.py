@@ -76,7 +76,7 @@ def run(
     wanted = wanted_run(given, config, preset)
     folder = None if memory_limit else _finished_before(wanted, runs, root)
     if folder is None:
-        _check_used(wanted.method, given)
+        _check_used(wanted.method, given, epochs)
         folder = _made(_resolved(wanted, root), runs, memory_limit, checkpoint_every)
     else:
         _say_finished(folder)
@@ -109,16 +109,16 @@ def settings_of_methods() -> Iterator[str]:
         yield from (f"{name}.{setting}" for setting in own_settings(method))
 
 
-def _check_used(method: str, given: Tree) -> None:
-    """Refuse epochs, and other settings of a network, for a method that trains none."""
+def _check_used(method: str, given: Tree, epochs: int | None) -> None:
+    """Refuse epochs, and other settings of a network, for a method that trains none; their defaults may be said."""
     from ipal.estimator.registry import METHODS
     from ipal.estimator.settings import shared_settings
     from ipal.runs.resolved import SECTIONS
 
-    if unused := sorted(given.keys() & SECTIONS.keys() - {*shared_settings(METHODS.find(method))}):
-        raise ConfigError(
-            f"The method '{method}' trains no network: leave out --epochs and all settings of {' and '.join(unused)}."
-        )
+    unused = SECTIONS.keys() & given.keys() - {*shared_settings(METHODS.find(method))}
+    if any(epochs is not None or type(SECTIONS[name])(**given[name]) != SECTIONS[name] for name in unused):
+        what = f"--epochs and all settings of {' and '.join(sorted(unused))}"
+        raise ConfigError(f"The method '{method}' trains no network: leave out {what}.")
 
 
 def _parse_split(text: str | None) -> list[int] | None:

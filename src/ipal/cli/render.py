@@ -206,9 +206,10 @@ def result(content: dict[str, Any], folder: Path, *, full: bool = False) -> None
             "remark": content["data"]["remark"],
             **(_protocol(content) if full else {}),
             "folder": str(folder),
-            "more": "" if full else f"ipal show {shlex.quote(str(folder))} --long",
         }
     )
+    if not full:
+        say(f"more         ipal show {shlex.quote(str(folder))} --long")
 
 
 def _matrix(content: dict[str, Any], full: bool) -> Table:
