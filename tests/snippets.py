@@ -188,6 +188,8 @@ def resolve(line: str, place: str) -> None:
         assert re.search(rf"^{arguments[0]}:", (PROJECT / "Makefile").read_text(), re.MULTILINE), f"{place}: {line}"
     elif program == "pip":
         _resolve_extras(line, place)
+    elif program == "python":
+        assert (PROJECT / arguments[0]).is_file(), f"{place}: {line}"
     else:
         assert program in OTHERS, f"{place}: what is '{program}'?"
 
