@@ -255,7 +255,7 @@ def run(
     if html:
         from ipal.cli.report import write_page
 
-        write_page([str(folder.path)], runs, root=root)
+        write_page([str(folder.path)], runs)
 
 
 @app.command(rich_help_panel=EXPERIMENT)

@@ -1,5 +1,5 @@
 "use strict";
-// Draws charts as SVG: lines, bars, points and heat maps. All looks are attributes, so that a drawing can be saved as it is.
+// Draws charts as SVG: lines and heat maps. All looks are attributes, so that a drawing can be saved as it is.
 // Specs are made by plots.py.
 const Charts = (() => {
   const TEXT = 12; // pixels of a letter
@@ -65,9 +65,7 @@ const Charts = (() => {
     triangle: ring(3),
     pentagon: ring(5),
     hexagon: ring(6),
-    wedge: ring(3, Math.PI),
     star: ring(10, 0, 0.45),
-    hourglass: [[-0.8, -0.9], [0.8, -0.9], [-0.8, 0.9], [0.8, 0.9]],
     cross: [[-0.3, -1], [0.3, -1], [0.3, -0.3], [1, -0.3], [1, 0.3], [0.3, 0.3], [0.3, 1], [-0.3, 1], [-0.3, 0.3], [-1, 0.3],
       [-1, -0.3], [-0.3, -0.3]],
   };
@@ -94,7 +92,6 @@ const Charts = (() => {
   }
 
   function ticksOf(axis, low, high, most) {
-    if (axis.bare) return [];
     if (axis.log) {
       const factors = high / low < 200 ? [1, 2, 5] : [1];
       const powers = Array.from({ length: 60 }, (_, at) => 10 ** (at - 30));
@@ -121,28 +118,11 @@ const Charts = (() => {
     const unit = (to - from) / (scaled(high) - scaled(low));
     const at = (value) => (value === null || (axis.log && value <= 0) ? undefined : from + (scaled(value) - scaled(low)) * unit);
     const found = ticksOf(axis, low, high, Math.max(2, Math.min(7, Math.abs(to - from) / 55)));
-    return { at, ticks: found.map((value) => [at(value), plain(value) + (axis.suffix || "")]), unit: Math.abs(unit), zero: from };
+    return { at, ticks: found.map((value) => [at(value), plain(value) + (axis.suffix || "")]) };
   }
 
-  /** Both scales of a plane, whose units are equally long. */
-  function plane(traces, left, right, top, bottom) {
-    const [xs, ys] = ["x", "y"].map((name) => bounds({}, traces.flatMap((trace) => trace[name])));
-    const unit = Math.min((right - left) / (xs[1] - xs[0]), (bottom - top) / (ys[1] - ys[0]));
-    const x = { at: (value) => (left + right) / 2 + (value - (xs[0] + xs[1]) / 2) * unit, ticks: [] };
-    return [x, { at: (value) => (top + bottom) / 2 - (value - (ys[0] + ys[1]) / 2) * unit, ticks: [] }];
-  }
-
-  /** What an axis must reach: bands, and bars that stand upon each other. */
-  function reached(traces) {
-    const piles = new Map();
-    return traces.flatMap((trace) => {
-      if (trace.kind !== "bars") return [...trace.y, ...(trace.low || []), ...(trace.high || [])];
-      return trace.y.map((value, at) => {
-        piles.set(trace.x[at], (piles.get(trace.x[at]) || 0) + value);
-        return piles.get(trace.x[at]);
-      });
-    });
-  }
+  /** What an axis must reach, bands included. */
+  const reached = (traces) => traces.flatMap((trace) => [...trace.y, ...(trace.low || []), ...(trace.high || [])]);
 
   // ------------------------------------------------------------------ one drawing
 
@@ -182,7 +162,7 @@ const Charts = (() => {
       const widest = (axis) => Math.max(0, ...[...axis.shown.values()].map((words) => this.wide(words)));
       this.panels = [spec.y].flat().map((axis) => named(axis, beside));
       this.across = named(spec.x, below);
-      const room = (axis) => (axis.bare ? 8 : (axis.names ? widest(axis) : 44) + (axis.title ? 38 : 12));
+      const room = (axis) => (axis.names ? widest(axis) : 44) + (axis.title ? 38 : 12);
       this.left = Math.max(...this.panels.map(room));
       const { digits = null } = this.first;
       const least = digits === null ? 260 : this.left + 20 + CELL * spec.x.names.length;
@@ -192,8 +172,8 @@ const Charts = (() => {
       const step = spec.x.names ? (this.right - this.left) / spec.x.names.length : Infinity;
       this.isTurned = longest + 8 > step;
       if (this.isTurned) this.left = Math.max(this.left, 0.71 * longest - step / 2 + 10);
-      const ticks = spec.x.bare ? 0 : this.isTurned ? 0.71 * longest + 20 : 22;
-      this.height = spec.x.bare ? Math.min(spec.height, this.width) : spec.height;
+      const ticks = this.isTurned ? 0.71 * longest + 20 : 22;
+      this.height = spec.height;
       this.bottom = this.height - ticks - (spec.x.title ? 24 : 8);
       this.top = spec.borders ? 28 : 14;
     }
@@ -203,19 +183,17 @@ const Charts = (() => {
       const gap = 28;
       const shares = this.panels.map((axis) => axis.share || 1);
       const unit = (this.bottom - this.top - gap * (shares.length - 1)) / shares.reduce((one, other) => one + other);
-      let x = scaleOf(spec.x, this.traces.flatMap((trace) => trace.x || []), left, right);
+      const x = scaleOf(spec.x, this.traces.flatMap((trace) => trace.x || []), left, right);
       let top = this.top;
       this.panels.forEach((axis, panel) => {
         const bottom = top + shares[panel] * unit;
         const traces = this.traces.filter((trace) => (trace.panel || 0) === panel);
-        let y = axis.names ? scaleOf(axis, [], top, bottom) : scaleOf(axis, reached(traces), bottom, top);
-        if (axis.bare && traces.length) [x, y] = plane(traces, left, right, top, bottom);
+        const y = axis.names ? scaleOf(axis, [], top, bottom) : scaleOf(axis, reached(traces), bottom, top);
         this.besides(axis, y, top, bottom);
         if (panel === shares.length - 1) this.beneath(x);
         for (const [at, name] of spec.borders || []) this.border(x.at(at), name, top, bottom, panel);
         for (const trace of traces) if (trace.low) this.band(trace, x, y);
-        const piles = new Map();
-        for (const trace of traces) this[trace.kind](trace, x, y, piles);
+        for (const trace of traces) this[trace.kind](trace, x, y);
         top = bottom + gap;
       });
     }
@@ -250,8 +228,8 @@ const Charts = (() => {
     }
 
     /** Something under the pointer: around a point, or in a box. */
-    spot(trace, x, y, at, values, box = {}) {
-      this.spots.push({ x, y, ...box, words: () => told(trace.hover, { name: trace.name, about: trace.about?.[at], ...values }) });
+    spot(trace, x, y, values, box = {}) {
+      this.spots.push({ x, y, ...box, words: () => told(trace.hover, { name: trace.name, ...values }) });
     }
 
     band(trace, x, y) {
@@ -273,42 +251,9 @@ const Charts = (() => {
         if (up === undefined) return end(); // a gap
         run.push([across, up]);
         if (trace.markers) sign(this.layer, trace, across, up, { fill: tint });
-        this.spot(trace, across, up, at, { x: value, y: trace.y[at] });
+        this.spot(trace, across, up, { x: value, y: trace.y[at] });
       });
       end();
-    }
-
-    points(trace, x, y) {
-      trace.x.forEach((value, at) => {
-        const look = { fill: this.colour(trace.colour), "fill-opacity": trace.ringed[at] ? 1 : 0.6 };
-        if (trace.ringed[at]) Object.assign(look, { stroke: this.colour("@ink"), "stroke-width": 1.6 });
-        sign(this.layer, trace, x.at(value), y.at(trace.y[at]), look);
-        this.spot(trace, x.at(value), y.at(trace.y[at]), at, {});
-      });
-    }
-
-    bars(trace, x, y, piles) {
-      const fill = this.colour(trace.colour);
-      trace.x.forEach((value, at) => {
-        const other = trace.y[at];
-        if (typeof other === "string") {
-          const [end, height] = [x.at(value), Math.min(26, 0.7 * y.unit)];
-          this.box(trace, at, { x: this.left, y: y.at(other) - height / 2, w: Math.max(1, end - this.left), h: height }, fill);
-          const isIn = end + this.wide(trace.about[at]) + 12 > this.right;
-          const look = isIn ? { "text-anchor": "end", fill: inkOn(fill) } : { fill: this.colour("@ink") };
-          this.text(isIn ? end - 6 : end + 6, y.at(other) + 4, trace.about[at], { ...look, "data-on": isIn ? fill : "" });
-          return;
-        }
-        const below = piles.get(value) || 0;
-        piles.set(value, below + other);
-        const [top, bottom, width] = [y.at(below + other), y.at(below) ?? y.zero, trace.width * x.unit];
-        if (other > 0) this.box(trace, at, { x: x.at(value) - width / 2, y: top, w: width, h: Math.min(bottom, y.zero) - top }, fill);
-      });
-    }
-
-    box(trace, at, { x, y, w, h }, fill) {
-      add(this.layer, "rect", { x, y, width: w, height: Math.max(h, 0), fill });
-      this.spot(trace, x, y, at, { x: trace.x[at], y: trace.y[at] }, { w, h });
     }
 
     heat(trace, x, y) {
@@ -322,7 +267,7 @@ const Charts = (() => {
           const fill = between(scale, (value - trace.lowest) / (trace.highest - trace.lowest || 1));
           add(this.layer, "rect", { x: left, y: top, width: w - gap, height: h - gap, fill });
           const about = trace.about?.[down]?.[across];
-          this.spot(trace, left, top, 0, { x: this.spec.x.names[across], y: this.spec.y.names[down], z: value, about }, { w, h });
+          this.spot(trace, left, top, { x: this.spec.x.names[across], y: this.spec.y.names[down], z: value, about }, { w, h });
           if (trace.digits === null) return;
           const ink = { "text-anchor": "middle", fill: inkOn(fill), "data-on": fill };
           this.text(left + w / 2 - 1, top + h / 2 + 4, value.toFixed(trace.digits), ink);
@@ -362,10 +307,8 @@ const Charts = (() => {
         const tint = isHidden ? this.colour("@line") : this.colour(trace.colour);
         const dash = { stroke: tint, "stroke-width": trace.width, "stroke-dasharray": trace.dash || "none" };
         const middle = top + 11;
-        if (trace.kind === "line") add(entry, "line", { x1: x + 3, y1: middle, x2: x + 27, y2: middle, ...dash });
-        if (trace.kind === "bars" || trace.markers || trace.kind === "points") {
-          sign(entry, { symbol: "square", ...trace, size: trace.kind === "line" ? trace.size : 11 }, x + 15, middle, { fill: tint });
-        }
+        add(entry, "line", { x1: x + 3, y1: middle, x2: x + 27, y2: middle, ...dash });
+        if (trace.markers) sign(entry, trace, x + 15, middle, { fill: tint });
         const ink = this.colour(isHidden ? "@muted" : "@ink");
         const struck = isHidden ? { "text-decoration": "line-through" } : {};
         add(entry, "text", { x: x + 32, y: middle + 4, fill: ink, ...struck }, words);
@@ -407,12 +350,11 @@ const Charts = (() => {
     }
     const down = [y].flat();
     const isBand = traces.some((trace) => trace.low);
-    const isTold = first.kind === "points";
-    const columns = ["name", ...(isTold ? ["what"] : []), x.title || "x", down.length > 1 ? "value" : down[0].title || "y"];
+    const columns = ["name", x.title || "x", down.length > 1 ? "value" : down[0].title || "y"];
     const rows = traces.flatMap((trace) =>
       trace.x.map((value, at) => {
         const band = isBand ? [trace.low?.[at] ?? "", trace.high?.[at] ?? ""] : [];
-        return [trace.name, ...(isTold ? [trace.about[at]] : []), value, trace.y[at] ?? "–", ...band];
+        return [trace.name, value, trace.y[at] ?? "–", ...band];
       }),
     );
     return { columns: [...columns, ...(isBand ? ["low", "high"] : [])], rows };
