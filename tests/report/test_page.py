@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ipal.report.page.confusion import counted, grouped, mixing, shares
 
 from ipal.report.page import single
-from ipal.report.page.confusion import counted, grouped, mixing, shares
 from tests.report.support import CONFUSION, Parsed, closer_look, page_of, parse, write_whole_run
 
 HOSTILE = (

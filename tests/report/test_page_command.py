@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ipal.report.page.setup import command as reproducing
 
 from ipal.analysis import run_view
 from ipal.config import RunConfig, nested, override, run_config
-from ipal.report.page.setup import command as reproducing
 from ipal.runs import runner
 from ipal.runs.resolved import check_settings
 from ipal.runs.run_folder import RunFolder, RunStore

@@ -183,11 +183,8 @@ def hard_examples(model: Model, f: Array, labels: Labels) -> tuple[dict[str, Any
     for label in np.unique(labels):
         away = np.linalg.norm(f[labels == label] - f[labels == label].mean(axis=0), axis=1)
         distance[labels == label] = away / max(float(away.mean()), 1e-12)
-    of_nodes = {"distance": distance, "margin": margin}
-    return {
-        "k": k,
-        **{name: (float(one[hard].mean()), float(one[~hard].mean())) for name, one in of_nodes.items()},
-    }, hard
+    means = [(float(one[hard].mean()), float(one[~hard].mean())) for one in (distance, margin)]
+    return {"k": k, "distance": means[0], "margin": means[1]}, hard
 
 
 def _embeddings(model: Model, task: Task) -> Array:

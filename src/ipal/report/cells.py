@@ -5,7 +5,6 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import Any
 
 from ipal.report.statistics import Spread
@@ -43,18 +42,6 @@ class CellTable:
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    groups: Sequence[str] = ()
-    """Headings over equally many columns each, after the first column."""
-
-    @property
-    def group_width(self) -> int:
-        return (len(self.columns) - 1) // len(self.groups) if self.groups else 0
-
-    @property
-    def heads(self) -> list[str]:
-        """Names of the columns, with those of their groups."""
-        groups = [f"{group} " for group in self.groups for _ in range(self.group_width)]
-        return [f"{group}{column}" for group, column in zip_longest(["", *groups], self.columns, fillvalue="")]
 
     def is_number(self, column: int) -> bool:
         return all(row[column].is_number for row in self.rows)
@@ -65,10 +52,10 @@ class CellTable:
         return replace(self, columns=[self.columns[place] for place in kept], rows=rows)
 
 
-def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], groups: Sequence[str] = ()) -> CellTable:
+def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> CellTable:
     """A table of cells, and of plain texts that become one."""
     cells = [[Cell(one, one) if isinstance(one, str) else one for one in row] for row in rows]
-    return CellTable(caption, columns, cells, groups)
+    return CellTable(caption, columns, cells)
 
 
 # ---------------------------------------------------------------------- cells
@@ -121,7 +108,7 @@ def markdown(shown: CellTable) -> str:
     """A pipe table; best bold, second underlined."""
     styles = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
     rows = [[styles[cell.mark].format(cell.text.replace("|", r"\|")) for cell in row] for row in shown.rows]
-    lines = [" | ".join(row) for row in [shown.heads, *rows]]
+    lines = [" | ".join(row) for row in [shown.columns, *rows]]
     return "\n".join([f"| {lines[0]} |", "|---" * len(shown.columns) + "|", *(f"| {line} |" for line in lines[1:])])
 
 
@@ -165,12 +152,6 @@ def latex(shown: CellTable, caption: str, label: str, below: str = "") -> str:
         rf"\begin{{tabular}}{{l{'c' * (len(shown.columns) - 1)}}}",
         r"\toprule",
     ]
-    if shown.groups:
-        width = shown.group_width
-        heads = [rf"\multicolumn{{{width}}}{{c}}{{{_escape(group)}}}" for group in shown.groups]
-        lines.append(" & ".join(["", *heads]) + r" \\")
-        rules = ((2 + width * index, 1 + width * (index + 1)) for index in range(len(shown.groups)))
-        lines.append(" ".join(rf"\cmidrule(lr){{{first}-{last}}}" for first, last in rules))
     lines += [" & ".join(map(_escape, shown.columns)) + r" \\", r"\midrule"]
     lines += [" & ".join(styles[cell.mark] % _escape(cell.text) for cell in row) + r" \\" for row in shown.rows]
     lines += [r"\bottomrule", r"\end{tabular}}"]
@@ -186,7 +167,7 @@ def _escape(text: str) -> str:
 
 def cells_csv(shown: CellTable) -> str:
     """The values of a table in full precision, each standard deviation in a column of its own."""
-    heads = [head.rstrip(" ↑↓") for head in shown.heads]
+    heads = [head.rstrip(" ↑↓") for head in shown.columns]
     fields: list[dict[str, Any]] = [{} for _ in shown.rows]
     for place, head in enumerate(heads):
         column = [row[place] for row in shown.rows]

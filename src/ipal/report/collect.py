@@ -24,6 +24,8 @@ from ipal.runs.run_folder import RunFolder, RunStore
 
 RULES = (*(name for name in ProtocolConfig.model_fields if name != "calibration"), "split")
 """Fields of the protocol that must agree where numbers are compared; datasets have a split each."""
+FORGETTING = {"BWT", "FM"}
+"""Metrics that are AF under other names where no task is forgotten and learned better again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,11 +288,13 @@ class Comparison:
 
 
 def metrics_of(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Titles of metrics, each with the titles of those that have the same value in all runs: BWT is AF elsewhere."""
-    by_values: dict[tuple[float | None, ...], list[str]] = {}
-    for title in dict.fromkeys(title for run in runs for title in run.scores):
-        by_values.setdefault(tuple(run.scores.get(title) for run in runs), []).append(title)
-    return {title: others for title, *others in by_values.values()}
+    """Titles of metrics; AF has with it those that have its value in all runs: in class streams BWT, often FM."""
+    found: dict[str, list[str]] = {title: [] for run in runs for title in run.scores}
+    for title in sorted(FORGETTING & found.keys()):
+        if all(run.scores.get(title) == run.scores["AF"] for run in runs):
+            found["AF"].append(title)
+            del found[title]
+    return found
 
 
 # ---------------------------------------------------------------------- reading

@@ -174,8 +174,8 @@ def verdicts(numbers: Mapping[str, Any]) -> list[str]:
     if hard and "distance" in hard:
         ratio, margin = hard["distance"][0] / hard["distance"][1], hard["margin"]
         lines.append(
-            f"Hard examples of the base task ({hard['k']:.0f} a class) lie {ratio:.2f} times as far from their class "
-            f"mean as others; margin (cosine to own prototype minus best other) {margin[0]:.2f} against {margin[1]:.2f}."
+            f"Hard examples of the base task ({hard['k']:.0f} a class) lie {ratio:.2f} times as far from the class "
+            f"mean; margin (cosine to own prototype minus best other) {margin[0]:.2f} against {margin[1]:.2f}."
         )
     return lines
 

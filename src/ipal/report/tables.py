@@ -36,8 +36,8 @@ def wide(benches: Sequence[Comparison]) -> CellTable:
     by_key = [{row.key: cell for row, cell in column.items()} for column in columns]
     rows = [(row.title, *(column.get(row.key, "") for column in by_key)) for row in _in_order(benches)]
     count = Counter(bench.title for bench in benches)
-    groups = [bench.title if count[bench.title] == 1 else f"{bench.title}, {bench.name}" for bench in benches]
-    return table("", ("method", *(arrowed(score) for _ in benches for score in SCORES)), rows, groups)
+    names = [bench.title if count[bench.title] == 1 else f"{bench.title}, {bench.name}" for bench in benches]
+    return table("", ("method", *(f"{name} {arrowed(score)}" for name in names for score in SCORES)), rows)
 
 
 def details(bench: Comparison) -> CellTable:
@@ -137,9 +137,8 @@ def printed(bench: Comparison, row: ReportRow) -> tuple[Spread | None, Spread | 
 
 def _by_row(bench: Comparison, columns: Mapping[str, Sequence[Any]]) -> CellTable:
     """Columns of cells in the order of the rows; without columns that say nothing."""
-    first = [Cell(row.title, row.title, "best" if row is bench.best else "") for row in bench.rows]
-    rows = {row.key: cells for row, *cells in zip(bench.rows, first, *columns.values(), strict=True)}
-    ordered = [rows[row.key] for row in _in_order([bench])]
+    cells = {row.key: [row.title, *cells] for row, *cells in zip(bench.rows, *columns.values(), strict=True)}
+    ordered = [cells[row.key] for row in _in_order([bench])]
     return table("", ("method", *columns), ordered).without_empty_columns()
 
 

@@ -91,13 +91,13 @@ def tasks(count: int) -> list[str]:
     return [f"task {index + 1}" for index in range(count)]
 
 
-def spec(traces: Sequence[Spec], height: int, x: Spec, y: Spec | Sequence[Spec], **more: Any) -> Spec:
-    """A chart of these traces; several axes `y` are panels, one above the other."""
+def spec(traces: Sequence[Spec], height: int, x: Spec, y: Spec, **more: Any) -> Spec:
+    """A chart of these traces."""
     return {"traces": traces, "height": height, "x": x, "y": y, **more}
 
 
 def axis(title: str, **more: Any) -> Spec:
-    """`low` and `high` are its ends; `names` make it one of names, cut where they are long; `log`, `suffix`."""
+    """`low` and `high` are its ends; `names` make it one of names, cut where they are long; `suffix`."""
     return {"title": title, **more}
 
 

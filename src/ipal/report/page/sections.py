@@ -187,27 +187,22 @@ def grouped(counts: Counts, group: Sequence[int], groups: int) -> Counts:
 
 
 def along_section(run: Run) -> PageSection | None:
-    """Accuracy along the way, what came when, and what a batch cost; None where tasks come whole."""
-    if run.result.get("along") is None:
+    """Accuracy along a stream of batches; None where tasks come whole."""
+    points = run.result.get("along")
+    if points is None:
         return None
-    points, mixture, batches = (run.result["along"], *(run.protocol.get(name) or [] for name in ("mixture", "batches")))
     look: Spec = {"is_main": True, "size": 6, "markers": len(points["batch"]) <= 60}
-    lines = [plots.line("mean accuracy", points["batch"], points["test"], 0, "{y:.2f} % after batch {x}", **look)]
-    for task, name in enumerate(plots.tasks(len(run.split))):
-        nodes, shown = [row[task] for row in mixture], "{y} training nodes in batch {x}"
-        lines.append(plots.line(name, list(range(1, len(nodes) + 1)), nodes, task, shown, panel=1, markers=False))
-    milliseconds = [1000 * value for value in run.result["timing"].get("seconds_per_batch") or []]
-    numbers, shown = list(range(1, len(milliseconds) + 1)), "{y:.2f} ms for batch {x}"
-    lines.append(plots.line("time of a batch", numbers, milliseconds, 0, shown, panel=2, markers=False))
-    panels = [plots.percent_axis("mean accuracy", points["test"])]
-    panels += [plots.axis(title, low=0, share=0.6) for title in ("nodes a batch", "ms a batch")]
+    hover = "{y:.2f} % after batch {x}"
+    line = plots.line("mean accuracy", points["batch"], points["test"], 0, hover, **look)
+    batches = run.protocol.get("batches") or []
     ends = list(accumulate(batches, initial=0))[: len(batches)]
     borders = list(zip([end + 0.5 for end in ends], plots.tasks(len(ends)), strict=True))
+    down = plots.percent_axis("mean accuracy", points["test"])
     chart = Chart(
         "along",
-        "Accuracy along the stream, what came, and what it cost",
-        "Mean test accuracy over the tasks so far; training nodes of each task in a batch; the time to learn it.",
-        plots.spec(lines, 620, plots.axis("batches learned"), panels, borders=borders),
+        "Accuracy along the stream",
+        "Mean test accuracy over the tasks so far; AAUC is the mean of these points.",
+        plots.spec([line], 380, plots.axis("batches learned"), down, borders=borders),
     )
     lead = "Tasks came in batches of nodes, each seen once. The learner was also tested between them."
     return PageSection("along", "Along the stream", lead=lead, content=[chart])
@@ -238,15 +233,13 @@ def _losses_chart(run: Run) -> Chart:
         )
         for index, term in enumerate(terms)
     ]
-    scales = [{"y": plots.axis("value of the term", low=0)}, {"y": plots.axis("value of the term", log=True)}]
+    across, down = plots.axis("epochs, all tasks in a row"), plots.axis("value of the term", low=0)
     borders = [(place + 0.5, f"task {tasks[place] + 1}") for place in begins]
     return Chart(
         "losses",
         "Loss terms over time",
         "Each term that the method adds up, as it was in each epoch; dotted lines are where a new task begins.",
-        plots.spec(lines, 380, plots.axis("epochs, all tasks in a row"), {}, together=True, borders=borders),
-        ("linear scale", "logarithmic scale"),
-        scales,
+        plots.spec(lines, 380, across, down, together=True, borders=borders),
     )
 
 

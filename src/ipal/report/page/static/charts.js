@@ -81,22 +81,16 @@ const Charts = (() => {
   // ------------------------------------------------------------------ axes
 
   function bounds(axis, values) {
-    const known = values.filter((value) => value !== null && (!axis.log || value > 0));
+    const known = values.filter((value) => value !== null);
     let low = known.reduce((one, other) => Math.min(one, other), axis.low ?? Infinity);
     let high = axis.high ?? known.reduce((one, other) => Math.max(one, other), -Infinity);
-    if (low === Infinity) [low, high] = [axis.log ? 0.1 : 0, 1];
+    if (low === Infinity) [low, high] = [0, 1];
     if (!(high > low)) high = low + (Math.abs(low) || 1);
-    if (axis.log) return [low / 1.3, high * 1.3];
     const room = (high - low) * 0.05;
     return [axis.low ?? low - room, axis.high ?? high + room];
   }
 
-  function ticksOf(axis, low, high, most) {
-    if (axis.log) {
-      const factors = high / low < 200 ? [1, 2, 5] : [1];
-      const powers = Array.from({ length: 60 }, (_, at) => 10 ** (at - 30));
-      return powers.flatMap((power) => factors.map((one) => one * power)).filter((one) => one >= low && one <= high);
-    }
+  function ticksOf(low, high, most) {
     const raw = (high - low) / most;
     const power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999) * power;
@@ -114,10 +108,9 @@ const Charts = (() => {
       return { at: (value) => places.get(value), ticks, unit: Math.abs(step) };
     }
     const [low, high] = bounds(axis, values);
-    const scaled = axis.log ? Math.log : Number;
-    const unit = (to - from) / (scaled(high) - scaled(low));
-    const at = (value) => (value === null || (axis.log && value <= 0) ? undefined : from + (scaled(value) - scaled(low)) * unit);
-    const found = ticksOf(axis, low, high, Math.max(2, Math.min(7, Math.abs(to - from) / 55)));
+    const unit = (to - from) / (high - low);
+    const at = (value) => (value === null ? undefined : from + (value - low) * unit);
+    const found = ticksOf(low, high, Math.max(2, Math.min(7, Math.abs(to - from) / 55)));
     return { at, ticks: found.map((value) => [at(value), plain(value) + (axis.suffix || "")]) };
   }
 
@@ -160,10 +153,9 @@ const Charts = (() => {
       const [beside, below] = look.width < NARROW ? [14, 12] : [26, 18];
       const named = (axis, most) => ({ ...axis, shown: new Map((axis.names || []).map((name) => [name, cut(name, most)])) });
       const widest = (axis) => Math.max(0, ...[...axis.shown.values()].map((words) => this.wide(words)));
-      this.panels = [spec.y].flat().map((axis) => named(axis, beside));
+      this.down = named(spec.y, beside);
       this.across = named(spec.x, below);
-      const room = (axis) => (axis.names ? widest(axis) : 44) + (axis.title ? 38 : 12);
-      this.left = Math.max(...this.panels.map(room));
+      this.left = (spec.y.names ? widest(this.down) : 44) + 38;
       const { digits = null } = this.first;
       const least = digits === null ? 260 : this.left + 20 + CELL * spec.x.names.length;
       this.width = Math.max(look.width, least);
@@ -174,38 +166,29 @@ const Charts = (() => {
       if (this.isTurned) this.left = Math.max(this.left, 0.71 * longest - step / 2 + 10);
       const ticks = this.isTurned ? 0.71 * longest + 20 : 22;
       this.height = spec.height;
-      this.bottom = this.height - ticks - (spec.x.title ? 24 : 8);
+      this.bottom = this.height - ticks - 24;
       this.top = spec.borders ? 28 : 14;
     }
 
     paint() {
-      const { spec, left, right } = this;
-      const gap = 28;
-      const shares = this.panels.map((axis) => axis.share || 1);
-      const unit = (this.bottom - this.top - gap * (shares.length - 1)) / shares.reduce((one, other) => one + other);
-      const x = scaleOf(spec.x, this.traces.flatMap((trace) => trace.x || []), left, right);
-      let top = this.top;
-      this.panels.forEach((axis, panel) => {
-        const bottom = top + shares[panel] * unit;
-        const traces = this.traces.filter((trace) => (trace.panel || 0) === panel);
-        const y = axis.names ? scaleOf(axis, [], top, bottom) : scaleOf(axis, reached(traces), bottom, top);
-        this.besides(axis, y, top, bottom);
-        if (panel === shares.length - 1) this.beneath(x);
-        for (const [at, name] of spec.borders || []) this.border(x.at(at), name, top, bottom, panel);
-        for (const trace of traces) if (trace.low) this.band(trace, x, y);
-        for (const trace of traces) this[trace.kind](trace, x, y);
-        top = bottom + gap;
-      });
+      const { spec, traces, left, right, top, bottom } = this;
+      const x = scaleOf(spec.x, traces.flatMap((trace) => trace.x || []), left, right);
+      const y = spec.y.names ? scaleOf(spec.y, [], top, bottom) : scaleOf(spec.y, reached(traces), bottom, top);
+      this.besides(y);
+      this.beneath(x);
+      for (const [at, name] of spec.borders || []) this.border(x.at(at), name);
+      for (const trace of traces) if (trace.low) this.band(trace, x, y);
+      for (const trace of traces) this[trace.kind](trace, x, y);
     }
 
-    besides(axis, y, top, bottom) {
+    besides(y) {
       for (const [at, words] of y.ticks) {
-        if (!axis.names) this.rule(this.left, at, this.right, at);
-        this.text(this.left - 8, at + 4, axis.shown.get(words) ?? words, { "text-anchor": "end" });
+        if (!this.down.names) this.rule(this.left, at, this.right, at);
+        this.text(this.left - 8, at + 4, this.down.shown.get(words) ?? words, { "text-anchor": "end" });
       }
-      const middle = (top + bottom) / 2;
+      const middle = (this.top + this.bottom) / 2;
       const turned = { "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` };
-      if (axis.title) this.text(12, middle + 4, cut(axis.title, Math.floor((bottom - top) / 7)), turned);
+      this.text(12, middle + 4, cut(this.down.title, Math.floor((this.bottom - this.top) / 7)), turned);
     }
 
     beneath(x) {
@@ -216,14 +199,14 @@ const Charts = (() => {
         this.text(this.isTurned ? at + 4 : at, this.isTurned ? y - 4 : y, this.across.shown.get(words) ?? words, look);
       }
       const middle = (this.left + this.right) / 2;
-      if (this.across.title) this.text(middle, this.height - 10, this.across.title, { "text-anchor": "middle" });
+      this.text(middle, this.height - 10, this.across.title, { "text-anchor": "middle" });
     }
 
-    border(x, name, top, bottom, panel) {
-      if (x > this.left + 1) this.rule(x, top, x, bottom, { stroke: this.colour("@muted"), "stroke-dasharray": "2 3" });
+    border(x, name) {
+      if (x > this.left + 1) this.rule(x, this.top, x, this.bottom, { stroke: this.colour("@muted"), "stroke-dasharray": "2 3" });
       const [from, to] = [Math.max(x, this.left), this.named || -Infinity];
-      if (panel || from < to || from + this.wide(name) > this.width) return;
-      this.text(from + 2, top - 10, name);
+      if (from < to || from + this.wide(name) > this.width) return;
+      this.text(from + 2, this.top - 10, name);
       this.named = from + this.wide(name) + 8; // a name that would lie upon it is left out
     }
 
@@ -348,9 +331,8 @@ const Charts = (() => {
       const places = y.names.flatMap((row, down) => x.names.map((column, across) => [row, column, ...cell(down, across)]));
       return { columns, rows: places.filter(([, , value]) => value !== null) };
     }
-    const down = [y].flat();
     const isBand = traces.some((trace) => trace.low);
-    const columns = ["name", x.title || "x", down.length > 1 ? "value" : down[0].title || "y"];
+    const columns = ["name", x.title, y.title];
     const rows = traces.flatMap((trace) =>
       trace.x.map((value, at) => {
         const band = isBand ? [trace.low?.[at] ?? "", trace.high?.[at] ?? ""] : [];
