@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ipal.report import tables
+from ipal.report import paper, tables
 from ipal.report.cells import count, number, signless, table
 from ipal.report.collect import Comparison, ReportRow, Run
 from ipal.report.page import plots
@@ -94,7 +94,7 @@ def comparisons(runs: Sequence[Run]) -> tuple[list[Comparison], list[str]]:
                 + ". Their numbers do not mean the same: each protocol has a section of its own."
             ] = None
         seeds = Counter(tuple(run.seed for run in row.runs) for row in rows).most_common(1)[0][0]
-        made.append(Comparison(f"comparison{index}", run.config.dataset, title, rows, seeds, kind="table1"))
+        made.append(Comparison(f"comparison{index}", run.config.dataset, title, rows, seeds))
     return made, list(clashes)
 
 
@@ -104,10 +104,11 @@ def _rows(runs: Sequence[Run]) -> list[ReportRow]:
         found.setdefault(json.dumps({**run.config.to_tree(), "seed": None}, sort_keys=True), []).append(run)
     by_seed = [sorted(members, key=lambda run: run.seed) for members in found.values()]
     firsts = [members[0] for members in by_seed]
-    return [
+    rows = [
         ReportRow(_label(first, firsts), first.config.method, members, first.stores_exemplars)
         for first, members in zip(firsts, by_seed, strict=True)
     ]
+    return sorted(rows, key=lambda row: (paper.place(row.method), row.title))
 
 
 def _label(run: Run, others: Sequence[Run]) -> str:

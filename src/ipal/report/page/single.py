@@ -102,7 +102,9 @@ def setup_section(run: Run) -> PageSection:
         notes.append("Features of this graph were computed from all of it, not from one task at a time.")
     if dropped := run.protocol.get("dropped_classes"):
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
-    asked = run.environment.get("asked") or run.config.to_tree()
+    asked = dict(run.environment.get("asked") or run.config.to_tree())
+    if "settings" in asked:
+        asked[run.config.method] = asked.pop("settings")
     return PageSection(
         "setup",
         "How it was made",
