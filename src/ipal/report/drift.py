@@ -175,7 +175,7 @@ def verdicts(numbers: Mapping[str, Any]) -> list[str]:
         ratio, margin = hard["distance"][0] / hard["distance"][1], hard["margin"]
         lines.append(
             f"Hard examples of the base task ({hard['k']:.0f} a class) lie {ratio:.2f} times as far from the class "
-            f"mean; margin (cosine to own prototype minus best other) {margin[0]:.2f} against {margin[1]:.2f}."
+            f"mean as others; margin (cosine to own prototype, less the best other) {margin[0]:.2f}, {margin[1]:.2f}."
         )
     return lines
 
