@@ -178,15 +178,12 @@ def fit_task(
             for epoch in range(first_epoch, epochs):  # lines 2 to 8
                 unread.append(steps.epoch(epoch))
                 yield Epoch(unread[-1], state)
-            check_terms(read_terms(unread), first_epoch, epochs)
-            check_tensors(network_tensors(state.network), MEANINGS, f"epoch {epochs} of {epochs}")
-            if not ends:
-                return state
-            with torch.no_grad():
-                memory = steps.end()  # lines 9 and 10
-    else:
-        with torch.no_grad():
-            memory = method.end_task(None, state.memory, context, state.generator)
+        check_terms(read_terms(unread), first_epoch, epochs)
+        check_tensors(network_tensors(state.network), MEANINGS, f"epoch {epochs} of {epochs}")
+        if not ends:
+            return state
+    with torch.no_grad():
+        memory = method.end_task(state.network, state.memory, context, state.generator)  # lines 9 and 10
     _check_finite(method, dataclasses.replace(state, memory=memory))
     return dataclasses.replace(state, memory=memory, teacher=None)
 
@@ -238,10 +235,6 @@ class Training:
         finally:
             self.network.eval()
 
-    def end(self) -> Any:
-        """The memory after the task."""
-        return self.method.end_task(self.network, self.state.memory, self.context, self.state.generator)
-
     def batches(self, epoch: int) -> Iterable[Batch]:
         """The batches of an epoch: the whole task at once, or some nodes at a time."""
         task, setup, needs = self.context.task, self.setup, self.network.encoder.needs
@@ -261,9 +254,6 @@ class Steps(Protocol):
     def epoch(self, epoch: int) -> Terms:
         """All steps of an epoch; terms are means over them."""
 
-    def end(self) -> Any:
-        """The memory after the task."""
-
     def close(self) -> None: ...
 
 
@@ -278,13 +268,7 @@ class Eager:
         self._training = training
 
     def epoch(self, epoch: int) -> Terms:
-        steps = []
-        for batch in self._training.batches(epoch):
-            steps.append(self._training.step(batch))
-        return mean_terms(steps)
-
-    def end(self) -> Any:
-        return self._training.end()
+        return mean_terms([self._training.step(batch) for batch in self._training.batches(epoch)])
 
     def close(self) -> None:
         """Nothing is left open."""

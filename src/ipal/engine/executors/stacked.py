@@ -154,11 +154,6 @@ class Seat:
         terms, self.terms = self.terms, None
         return terms or {}
 
-    def end(self) -> Any:
-        """The memory after the task."""
-        self.stack.leave(self)
-        return self.training.end()
-
     def close(self) -> None:
         self.stack.leave(self)
         if self.alone is not None:
@@ -282,16 +277,13 @@ def _formed(seats: Sequence[Seat], recordings: Recordings) -> "_Group | None":
 
 def _are_same(seats: Sequence[Seat]) -> bool:
     """Whether all tensors that runs compute with are the same."""
-    members = [
-        [
-            one.state.memory,
-            one.context,
-            network_tensors(one.network),
-            moment_tensors(one.network, one.optimizer),
-        ]
-        for one in (seat.training for seat in seats)
+    trainings = [seat.training for seat in seats]
+    moments = [moment_tensors(one.network, one.optimizer) for one in trainings]
+    values = [
+        [one.state.memory, one.context, network_tensors(one.network), own]
+        for one, own in zip(trainings, moments, strict=True)
     ]
-    return all(are_same(list(zip(*map(leaves, members), strict=True))))
+    return all(are_same(list(zip(*map(leaves, values), strict=True))))
 
 
 class _Group:
