@@ -23,8 +23,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ipal.backend.batches import around
-from ipal.backend.neighbor_sampling import Fanout, compact
+from ipal.backend.batches import Fanout, around, compact
 from ipal.backend.operators import of_rows, operators, picked, propagated_rows
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, bags, row_starts
