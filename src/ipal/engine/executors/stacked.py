@@ -22,10 +22,9 @@ from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch
-from ipal.backend.cuda_graphs import Recordings
 from ipal.backend.operators import Operators
 from ipal.data.task import Task
-from ipal.engine.executors.recorded import Automatic, Repeater
+from ipal.engine.executors.recorded import Automatic, Recordings, Repeater
 from ipal.engine.trainer import Steps, Training
 from ipal.errors import NonFiniteError
 from ipal.methods.base import Terms, Trained
