@@ -16,7 +16,7 @@ from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import TaskStream
 from ipal.deploy.predict import neighbourhood, predict
-from ipal.deploy.serving.bodies import JSON, KINDS, NPZ, npz_body
+from ipal.deploy.serving.bodies import JSON, NPZ, npz_body
 from ipal.estimator.model import Model
 from ipal.methods.base import Method
 from ipal.methods.ipal import IPAL
@@ -76,7 +76,7 @@ def test_edges_count_both_ways_unless_it_is_said_otherwise(client: Client, known
 
 def test_a_graph_file_is_a_request(client: Client, tiny: Dataset, tmp_path: Any) -> None:
     np.savez_compressed(tmp_path / "mine.npz", x=tiny.graph.x, edge_index=tiny.graph.edges, y=tiny.y)
-    response = post(client(), (tmp_path / "mine.npz").read_bytes(), "application/octet-stream")
+    response = post(client(), (tmp_path / "mine.npz").read_bytes(), NPZ)
     assert len(response.json()["predicted"]) == 240
 
 
@@ -221,7 +221,7 @@ def test_every_answer_is_declared(described: dict[str, Any]) -> None:
     for path in ("/predict", "/explain"):
         route = described["paths"][path]["post"]
         assert set(route["responses"]) == {"200", "400", "401", "408", "413", "415", "422", "503"}
-        assert set(route["requestBody"]["content"]) == set(KINDS)
+        assert set(route["requestBody"]["content"]) == {JSON, NPZ}
     assert [one["name"] for one in route["parameters"]] == ["against", "top"]
     assert "hops" in described["info"]["description"]
 

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import ClientDisconnect
 
 from ipal._version import __version__
-from ipal.deploy.serving.bodies import JSON, KINDS, NPZ, GraphBody, Limits
+from ipal.deploy.serving.bodies import JSON, NPZ, GraphBody, Limits
 from ipal.deploy.serving.served import ExplainOptions, OverloadError, Served
 from ipal.errors import StoreError
 
@@ -69,8 +69,7 @@ class Predicted(BaseModel):
     predicted: list[Label | None] = Field(description="The most probable class of each node; null if rejected.")
     confidence: list[float] = Field(description="The largest probability of each node, to six decimals.")
     probabilities: list[list[float]] = Field(
-        default=[],
-        description="One list per node, in the order of classes: adds up to one also for a node of another class.",
+        [], description="One list per node, in the order of classes: adds up to one also for a node of another class."
     )
     sets: list[list[Label]] = Field(default=[], description="The classes of each node's set, where asked for.")
 
@@ -78,10 +77,7 @@ class Predicted(BaseModel):
 class Health(BaseModel):
     status: str
     version: str = VERSION_FIELD
-    current: bool = Field(
-        description="Whether the model's file still holds that model; false after a change that was not taken yet, or "
-        "could not be."
-    )
+    current: bool = Field(description="Whether the model's file still holds that model.")
 
 
 class Reloaded(BaseModel):
@@ -108,10 +104,7 @@ WITH_A_BODY: dict[str, Any] = {
     "openapi_extra": {
         "requestBody": {
             "required": True,
-            "content": {
-                kind: {"schema": GraphBody.model_json_schema() if means == JSON else NPZ_FILE}
-                for kind, means in KINDS.items()
-            },
+            "content": {JSON: {"schema": GraphBody.model_json_schema()}, NPZ: {"schema": NPZ_FILE}},
         }
     },
 }
@@ -120,56 +113,46 @@ WITH_A_BODY: dict[str, Any] = {
 # ---------------------------------------------------------------------- what requests share
 
 
-class Metrics:
-    """Counters for Prometheus. Labels come from fixed sets, so that memory is bounded."""
-
-    def __init__(self, served: Served) -> None:
-        self.registry = of = CollectorRegistry()
-        ProcessCollector(registry=of)
-        self.requests = Counter("ipal_requests", "Requests by path and status.", ("path", "status"), registry=of)
-        self.seconds = Histogram(
-            "ipal_request_seconds", "From a request's header to its answer.", ("path",), buckets=SECONDS, registry=of
-        )
-        self.in_flight = Gauge("ipal_requests_in_flight", "Requests that are being read or answered.", registry=of)
-        self.nodes = Counter("ipal_nodes_predicted", "Nodes that were predicted, rejected ones too.", registry=of)
-        self.rejected = Counter("ipal_nodes_rejected", "Nodes said to be of none of the known classes.", registry=of)
-        self.reloads = Counter("ipal_reloads", "Replacements of the model, done or failed.", ("outcome",), registry=of)
-        current = Gauge("ipal_model_current", "1 while the model in use is what its file holds, else 0.", registry=of)
-        current.set_function(lambda: served.is_current)
-        self._model = Gauge("ipal_model_info", "Which model is in use.", ("version",), registry=of)
-        self.uses(served.loaded.version)
-
-    def uses(self, version: str) -> None:
-        """Only the model in use is named: versions are many."""
-        self._model.clear()
-        self._model.labels(version).set(1)
-
-
 class Server:
-    """A model, and what its requests share."""
+    """A model, and what its requests share; metrics' labels come from fixed sets, so that memory is bounded."""
 
     def __init__(self, served: Served, limits: Limits) -> None:
-        self.served, self.limits, self.metrics = served, limits, Metrics(served)
+        self.served, self.limits = served, limits
         self._reloading = asyncio.Lock()
         self.held = 0
         """Bytes of bodies that are on their way, or wait for an answer."""
+        self.registry = of = CollectorRegistry()
+        ProcessCollector(registry=of)
+        self._requests = Counter("ipal_requests", "Requests by path and status.", ("path", "status"), registry=of)
+        self._seconds = Histogram(
+            "ipal_request_seconds", "From a request's header to its answer.", ("path",), buckets=SECONDS, registry=of
+        )
+        self._in_flight = Gauge("ipal_requests_in_flight", "Requests that are being read or answered.", registry=of)
+        self._nodes = Counter("ipal_nodes_predicted", "Nodes that were predicted, rejected ones too.", registry=of)
+        self._rejected = Counter("ipal_nodes_rejected", "Nodes said to be of none of the known classes.", registry=of)
+        self._reloads = Counter("ipal_reloads", "Replacements of the model, done or failed.", ("outcome",), registry=of)
+        current = Gauge("ipal_model_current", "1 while the model in use is what its file holds, else 0.", registry=of)
+        current.set_function(lambda: served.is_current)
+        self._model = Gauge("ipal_model_info", "Which model is in use.", ("version",), registry=of)
+        self._model.labels(self.version).set(1)
 
     @property
     def version(self) -> str:
         return self.served.loaded.version
 
     async def reload(self) -> Reloaded:
-        """Take what the model's file holds now; what is then in use, and what was before."""
+        """Take what the model's file holds now."""
         async with self._reloading:
             before = self.version
             try:
                 await asyncio.to_thread(self.served.reload)
             except StoreError as error:
-                self.metrics.reloads.labels("failed").inc()
+                self._reloads.labels("failed").inc()
                 log.warning("%s", error)
                 raise HTTPException(409, str(error)) from error
-            self.metrics.reloads.labels("done").inc()
-            self.metrics.uses(self.version)
+            self._reloads.labels("done").inc()
+            self._model.clear()  # only the one in use is named: versions are many
+            self._model.labels(self.version).set(1)
             return Reloaded(version=self.version, before=before)
 
     async def follow(self) -> None:
@@ -197,8 +180,8 @@ class Server:
             self.held -= len(body)
             with suppress(BufferError):  # a late prediction may still use it
                 body.clear()
-        self.metrics.nodes.inc(answer.nodes)
-        self.metrics.rejected.inc(answer.rejected)
+        self._nodes.inc(answer.nodes)
+        self._rejected.inc(answer.rejected)
         return Response(answer.content, answer.status, {VERSION: answer.version}, JSON)
 
     async def _receive(self, request: Request, body: bytearray) -> None:
@@ -225,7 +208,7 @@ class Server:
         """Middleware: metrics, headers of every answer, and unexpected errors as one sentence."""
         path = request.url.path if request.url.path in PATHS else "other"
         begin, status = time.perf_counter(), GONE
-        with self.metrics.in_flight.track_inprogress():
+        with self._in_flight.track_inprogress():
             try:
                 response = await call_next(request)
                 status = str(response.status_code)
@@ -235,8 +218,8 @@ class Server:
                 log.exception("Unexpected error")
                 response = JSONResponse({"error": "Internal server error: the server's log says more."}, 500)
                 status = "500"
-        self.metrics.seconds.labels(path).observe(time.perf_counter() - begin)
-        self.metrics.requests.labels(path, status).inc()
+        self._seconds.labels(path).observe(time.perf_counter() - begin)
+        self._requests.labels(path, status).inc()
         response.headers.update(ALWAYS)
         response.headers.setdefault(VERSION, self.version)
         return response
@@ -245,12 +228,12 @@ class Server:
 def _kind(request: Request) -> str:
     """The content type of the body."""
     said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if said not in KINDS:
+    if said not in (JSON, NPZ):
         raise HTTPException(415, f"Send the graph as {JSON} or {NPZ}, and say so in the header Content-Type.")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         sentence = "A body is taken as it is, without Content-Encoding: an .npz file may be packed in itself."
         raise HTTPException(415, sentence)
-    return KINDS[said]
+    return said
 
 
 # ---------------------------------------------------------------------- who may ask
@@ -356,7 +339,7 @@ def make_app(
 
     @guarded.get("/metrics", summary="Numbers for Prometheus", response_class=Response, responses=refusals(400, 401))
     async def metrics() -> Response:
-        return Response(generate_latest(server.metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(server.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     @app.get("/health", summary="Whether the server is up; needs no token", responses=refusals(400))
     async def health() -> Health:

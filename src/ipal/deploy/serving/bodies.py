@@ -22,8 +22,6 @@ from ipal.errors import DataError, did_you_mean
 from ipal.system.arrays import MalformedError, TooLargeError, npz_of, read_npz
 
 JSON, NPZ = "application/json", "application/x-npz"
-KINDS = {JSON: JSON, NPZ: NPZ, "application/octet-stream": NPZ, "application/zip": NPZ}
-"""Content types of a body that are taken, and what they mean."""
 OF_GRAPH_FILES = ("y", "train", "forget")
 """Arrays of graph files that are ignored."""
 OTHER_LISTS = 16
@@ -120,18 +118,14 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-    directed: bool | None = Field(
-        None, description="Whether edges lead one way only, or count both ways; as /memory says where it is missing."
-    )
+    directed: bool | None = Field(None, description="Whether edges lead one way only; else as /memory says.")
     reject: Share | None = Field(
         None,
-        description="Nodes that seem to be of no known class are rejected, so that about this share of known nodes is "
-        "lost; the request holds all nodes within hops_to_reject of /memory.",
+        description="Nodes of no known class are rejected, so that about this share of known nodes is lost; send all "
+        "nodes within hops_to_reject of /memory.",
     )
     coverage: Share | None = Field(None, description="Sets of classes that hold a node's own this often.")
-    probabilities: bool | None = Field(
-        None, description="Whether the answer holds the probabilities of all classes; true where it is missing."
-    )
+    probabilities: bool | None = Field(None, description="false leaves those of all classes out of the answer.")
 
 
 class GraphBody(Options):
@@ -151,15 +145,9 @@ class GraphBody(Options):
     nodes: WholeNumbers | None = Field(None, description="The nodes in question; all where it is missing.")
     degree: Numbers | None = Field(
         None,
-        description="How many nodes point to each node in the whole graph (with edge_weight, the sum of the weights); "
-        "as many as here where it is missing.",
+        description="How many nodes point to each in the whole graph, or the sum of their edge_weight; else as here.",
     )
-    model_config = ConfigDict(
-        json_schema_extra={
-            "anyOf": [{"required": ["x"]}, {"required": list(SPARSE)}],
-            "examples": [{"x": [[0.5, 1.0], [0.0, 2.0]], "edge_index": [[0], [1]], "nodes": [0]}],
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["x"]}, {"required": list(SPARSE)}]})
 
 
 # ---------------------------------------------------------------------- parsed

@@ -5,7 +5,6 @@ nothing. No copy is written.
 """
 
 import hashlib
-import logging
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,13 +31,10 @@ from ipal.system.arrays import MalformedError, TooLargeError
 
 DIGITS = 6
 """Decimals of a probability in a response."""
-VERSION_DIGITS = 12
 
 Body = bytes | bytearray
 Found = tuple[dict[str, Any], int, int]
 """What is answered, as JSON data, and how many nodes were predicted and rejected."""
-
-log = logging.getLogger(__name__)
 
 
 class ExplainOptions(BaseModel):
@@ -169,13 +165,8 @@ class Served:
             if _version(content) != before:
                 self.loaded = self._load(content)
         except Exception as error:
-            why = str(error)
-            if not isinstance(error, IpalError):
-                log.exception("Unexpected error")
-                why = f"{self._path} cannot be loaded: the server's log says why."
-            raise StoreError(
-                f"The model was not replaced, {before} goes on, and is not what the file holds: {why}"
-            ) from None
+            said = f"The model was not replaced, {before} goes on, and is not what the file holds: "
+            raise StoreError(said + (str(error) if isinstance(error, IpalError) else repr(error))) from error
         self._stamp = stamp
 
     def _load(self, content: bytes) -> Loaded:
@@ -205,4 +196,4 @@ class Served:
 
 
 def _version(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:VERSION_DIGITS]
+    return hashlib.sha256(content).hexdigest()[:12]

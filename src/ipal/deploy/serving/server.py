@@ -1,6 +1,7 @@
 """Listening on an address, and the processes that answer: uvicorn's own."""
 
 import ipaddress
+import os
 import resource
 import signal
 import socket
@@ -21,6 +22,8 @@ from ipal.system.cores import cores
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 KEEP_ALIVE = 5
 """Seconds until an idle connection is closed after an answer."""
+STARTING = 60
+"""Seconds that a process has to load what it needs."""
 LARGEST_HEADER = 2**16
 BACKLOG = 1024
 SHORTEST_TOKEN = 16
@@ -35,10 +38,7 @@ def check_access(host: str, token: str | None) -> None:
     except ValueError:
         is_local = host == "localhost"
     if token is None and not is_local:
-        raise ConfigError(
-            f"{host} can be reached from other machines: give a token with --token-file or IPAL_TOKEN, or serve on "
-            "127.0.0.1."
-        )
+        raise ConfigError(f"{host} can be reached by others: give a token with --token-file, or serve on 127.0.0.1.")
     if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
         raise ConfigError(
             f"A token is at least {SHORTEST_TOKEN} plain characters long: 'openssl rand -hex 32' makes a good one."
@@ -64,11 +64,8 @@ def listen(host: str, port: int, seconds: float = 30.0) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:
-        why = (error.strerror or str(error)).partition(" (while")[0]
-        raise ConfigError(
-            f"Cannot listen on {host} port {port} ({why}): give another --port (0 is any free one), or an address of "
-            "this machine as --host."
-        ) from error
+        why = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
+        raise ConfigError(f"Cannot listen on {host} port {port} ({why}): give another --port or --host.") from error
     # Connections inherit both. Without the first, the body of an answer waits 40 ms for its header's acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: the system cuts off a client that does not read its answers
@@ -94,6 +91,7 @@ def http_config(app: Any, limits: Limits, workers: int = 1) -> uvicorn.Config:
         limit_concurrency=limits.connections,
         h11_max_incomplete_event_size=LARGEST_HEADER,
         timeout_keep_alive=KEEP_ALIVE,
+        timeout_worker_healthcheck=STARTING,
         timeout_graceful_shutdown=int(3 * limits.seconds) + 1,
     )
 
