@@ -212,11 +212,15 @@ def _against(model: Model, kept: Mapping[str, Remembered], evidence: Evidence) -
         own = names == name
         known = Known(rows[own & taught], rows[own & ~taught], rows[~own])
         if len(known.members):
-            one = kept[name]
-            found = {"taught": one.count, "compared": len(known.members), "from_mean": from_mean(one.mean, known)}
-            if one.second is not None:
+            mine = kept[name]
+            found: dict[str, Any] = {
+                "taught": mine.count,
+                "compared": len(known.members),
+                "from_mean": from_mean(mine.mean, known),
+            }
+            if mine.second is not None:
                 found["from_matrix"] = from_matrix(
-                    matrices[f"products of class {name}"], one.count, known, rebuild=True
+                    matrices[f"products of class {name}"], mine.count, known, rebuild=True
                 )
             classes[name] = found
     attempts: dict[str, Any] = {"classes": classes}

@@ -42,11 +42,11 @@ def random_graphs(count: int, num_features: int, seed: int = 0, *, weighted: boo
         if number % 2:  # as a bag of words: few nonzero values, none negative, some nodes without any
             x = np.maximum(x - 1, 0)
             x[random.random(n) < 0.1] = 0
-        given = {"x": x, "edge_index": edges}
+        given: Given = {"x": x, "edge_index": edges}
         if weighted:
             own = np.random.default_rng(number)
             drawn = own.uniform(0.01, 3, edges.shape[1]) * (own.random(edges.shape[1]) > 0.1)
-            given["edge_weight"] = (drawn if number % 3 else np.ones(edges.shape[1])).astype(np.float32)
+            given["edge_weight"] = np.asarray(drawn if number % 3 else np.ones_like(drawn), dtype=np.float32)
         yield given
 
 

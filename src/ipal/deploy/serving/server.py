@@ -64,7 +64,7 @@ def listen(host: str, port: int, seconds: float = 30.0) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:
-        why = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise ConfigError(f"Cannot listen on {host} port {port} ({why}): give another --port or --host.") from error
     # Connections inherit both. Without the first, the body of an answer waits 40 ms for its header's acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
