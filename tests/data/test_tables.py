@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ipal
-from ipal.data.datasets import columns, convert, load, load_to_predict
+from ipal.data.datasets import convert, load, load_to_predict, tables
 from ipal.data.labels import labelled
 from ipal.errors import CapacityError, DataError, IgnoredInput
 from tests.support import write_graph
@@ -184,7 +184,6 @@ BLANK = ["\n", "\r\n", "  \n"]
 @pytest.mark.parametrize("width", [3, 11_000])
 def test_blank_lines_end_nothing(tmp_path: Path, blank: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the names, between rows, and more of them than are read at once."""
-    monkeypatch.setattr(columns, "CELLS_AT_ONCE", 20_000)
     extra = width - 2
     names = ",".join(["id", "label", *(f"x{number}" for number in range(extra))])
     rows = [f"{row},{row % 2}{f',{row}' * extra}\n" for row in range(20)]
@@ -216,7 +215,6 @@ def test_separators_in_quoted_names_do_not_decide(tmp_path: Path) -> None:
 
 
 def test_a_column_that_turns_to_text_later_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "CELLS_AT_ONCE", 6)
     nodes = "id,grade,size\na,01,1\nb,2,2\nc,01,3\nd,A,4\ne,2,5\n"
     dataset = load_to_predict(put(tmp_path, nodes, "source,target\na,b\n"))
     assert dataset.columns == ("grade=01", "grade=2", "grade=A", "size")
@@ -300,7 +298,7 @@ def test_no_text_and_too_many_texts(tmp_path: Path) -> None:
 
 
 def test_a_table_is_not_read_where_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns.free_memory, "available", lambda: 100)
+    monkeypatch.setattr(tables.free_memory, "available", lambda: 100)
     with pytest.raises(CapacityError, match=r"nodes\.csv: it takes"):
         load(put(tmp_path))
 

@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from ipal.cli import render
 from ipal.cli.app import AsJson, DataRoot
 from ipal.errors import ConfigError
 
-BAR, MOST_NAMED = 40, 12
-"""Characters of the longest bar; classes and columns that are named."""
+MOST_NAMED = 12
+"""Classes and columns."""
 
 
 def data(
@@ -25,7 +24,7 @@ def data(
     directed: Annotated[bool, typer.Option("--directed", help="With --convert: keep the direction of edges.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is understood of graphs: size, labels, homophily, degrees, hash; or how to get them."""
+    """Show what is understood of graphs: size, labels, homophily, hash; or how to get them."""
     from ipal.data import datasets
     from ipal.data.datasets import catalog, inspect
 
@@ -55,9 +54,7 @@ def _show(facts: dict[str, Any]) -> None:
     way = "all run both ways" if facts["both_ways"] else "some run one way (a run adds the other, unless told not to)"
     kept = "sparse" if facts["sparse"] else "dense"
     largest = sorted(classes.items(), key=lambda one: -one[1])
-    balanced = facts["balanced_homophily"]
-    beside = "" if balanced is None else f" (class-balanced: {balanced:.3f})"
-    homophily = f"{facts['edge_homophily'] or 0:.3f} of the edges join nodes of one class{beside}"
+    homophily = f"{facts['edge_homophily'] or 0:.3f} of the edges join nodes of one class"
     render.facts(
         {
             "graph": f"{facts['name']} ({facts['about']})",
@@ -70,25 +67,12 @@ def _show(facts: dict[str, Any]) -> None:
             "labelled": f"{facts['labelled']:,} of {n:,} nodes ({facts['labelled'] / n:.1%})",
             "homophily": "" if facts["edge_homophily"] is None else homophily,
             "isolated": f"{render.many(facts['isolated'], 'node')} without an edge",
-            "components": "" if facts["components"] is None else f"{facts['components']:,}",
             "known too": ", ".join(facts["of_every_node"]),
             "remark": facts["remark"],
             "SHA-256": facts["hash"],
             "path": facts["path"],
         }
     )
-    render.out.print(_degrees(facts["neighbours"]))
-
-
-def _degrees(distribution: list[dict[str, int]]) -> Table:
-    """One bar for each doubling of the number of neighbours."""
-    most = max(one["nodes"] for one in distribution)
-    shown = render.table(("neighbours", "nodes", ""), numbers=("neighbours", "nodes"))
-    for one in distribution:
-        span = str(one["from"]) if one["from"] == one["to"] else f"{one['from']} to {one['to']}"
-        bar = "█" * round(BAR * one["nodes"] / most) or "▏" * bool(one["nodes"])
-        shown.add_row(span, f"{one['nodes']:,}", bar)
-    return shown
 
 
 def _some(words: list[str]) -> str:
