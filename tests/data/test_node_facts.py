@@ -16,7 +16,8 @@ from ipal.data.dataset import Dataset
 from ipal.data.datasets import convert, load
 from ipal.data.datasets.catalog import DatasetEntry
 from ipal.data.datasets.inspect import look
-from ipal.data.streams import TEST, TRAIN, VALIDATION, assign_parts
+from ipal.data.streams import TEST, TRAIN, VALIDATION
+from ipal.data.streams.splits import assign_parts
 from ipal.errors import DataError
 from tests.data.support import stream_of
 from tests.support import Command, complaint, write_graph

@@ -8,7 +8,7 @@ from ipal.config import ProtocolConfig, run_config
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import STREAMS, TaskStream
-from ipal.data.streams.task_incremental import TaskIncremental
+from ipal.data.streams.tasks import TaskIncremental
 from ipal.data.task import LabelledNodes, TestSplit
 from ipal.errors import ConfigError
 from ipal.estimator.model import Prediction

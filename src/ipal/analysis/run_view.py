@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ipal.analysis.audit import as_taught, audit
 from ipal.config import RunConfig
-from ipal.data.streams import Stream, Task
+from ipal.data.streams import Stream
+from ipal.data.task import Task
 from ipal.errors import IpalError
 from ipal.estimator.files import load
 from ipal.estimator.model import Model

@@ -162,6 +162,11 @@ class Graph(Derives):
         rows = self.neighbours.without_rest(nodes, whole_degree=whole_degree)
         return Graph.of(some_features(self.x, nodes, budget), rows, symmetric=symmetric, columns=self.columns)
 
+    def within(self, groups: NDArray[Any]) -> "Graph":
+        """Without the edges between nodes of different groups."""
+        rows = self.neighbours.within(groups)
+        return Graph.of(self.x, rows, symmetric=self.symmetric or None, columns=self.columns)
+
 
 def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Features:
     """Features of some nodes: a copy, which lies in a file where memory is short."""
