@@ -18,10 +18,11 @@ from torch_geometric.data import Data
 from ipal import graph_from
 from ipal.config import run_config
 from ipal.data.csr import Neighbours, Norm
+from ipal.data.dataset import content_hash
 from ipal.data.datasets import Dataset, _made, convert, load
 from ipal.data.datasets.catalog import DatasetEntry
 from ipal.data.datasets.inspect import look
-from ipal.data.graph import Graph, checked_graph, content_hash
+from ipal.data.graph import Graph, checked_graph
 from ipal.errors import DataError
 from ipal.estimator.convert.pyg import graph_of
 from ipal.runs.memory_plan import extent, held_bytes

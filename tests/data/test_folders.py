@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from ipal.data.dataset import content_hash
 from ipal.data.datasets import catalog, convert, folders, load, verified
 from ipal.data.datasets.inspect import look
-from ipal.data.graph import Graph, content_hash
+from ipal.data.graph import Graph
 from ipal.errors import DataError, StoreError
 from ipal.system.files import create
 from tests.data.support import dense

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ipal.data.dataset import Dataset
+from ipal.data.dataset import Dataset, checked_facts
 from ipal.data.datasets import catalog, folders
 from ipal.data.datasets.builtin import STRUCTURAL, structural_features
 from ipal.data.datasets.readers import RawGraph
 from ipal.data.datasets.several import side_by_side
-from ipal.data.graph import checked_facts, checked_graph
+from ipal.data.graph import checked_graph
 from ipal.data.labels import checked_ids, file_labels, labelled
 from ipal.errors import ConfigError, DataError, IpalError, StoreError, shortened
 

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from ipal.data.csr import Neighbours, smallest
-from ipal.data.dataset import Dataset
+from ipal.data.dataset import Dataset, checked_facts, content_hash
 from ipal.data.datasets.readers import FACTS
-from ipal.data.graph import Features, Graph, checked_facts, content_hash
+from ipal.data.graph import Features, Graph
 from ipal.data.labels import check_labels
 from ipal.errors import DataError, StoreError
 from ipal.system.arrays import mapped

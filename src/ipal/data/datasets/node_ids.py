@@ -33,7 +33,9 @@ def node_numbers_in(text: str, graphs: Sequence[tuple[int, Labels | None]], opti
     for part, *numbers in zip(parts, *found, strict=True):
         if all(number is None for number in numbers):
             n, ids = graphs[0]
-            which = f"0 to {n - 1}" if ids is None else ", ".join(shortened(name, 40) for name in ids[:3].tolist()) + ", …"
+            which = (
+                f"0 to {n - 1}" if ids is None else ", ".join(shortened(name, 40) for name in ids[:3].tolist()) + ", …"
+            )
             raise DataError(f"{option} names the node '{shortened(part)}', and the nodes are {which}.")
     return [[number for number in numbers if number is not None] for numbers in found]
 

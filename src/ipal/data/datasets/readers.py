@@ -19,6 +19,7 @@ from ipal.system import free_memory
 from ipal.system.arrays import read_npz
 from ipal.system.files import make_folder, open_plain, written_whole
 
+
 @dataclass(frozen=True, eq=False)
 class RawGraph:
     """What a file holds, before any check: features may be missing."""

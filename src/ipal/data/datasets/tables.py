@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ipal.data.datasets.readers import FACTS, RawGraph
 from ipal.data.feature_names import BETWEEN, category
-from ipal.data.labels import WHOLE, Labels, is_missing, labels_of, truth_as_numbers, written
+from ipal.data.labels import WHOLE, file_labels, is_missing, truth_as_numbers, written
 from ipal.data.names import TABLES
 from ipal.errors import CapacityError, DataError, say_unused, shortened
 from ipal.system import free_memory
@@ -49,53 +49,8 @@ OF_EDGES = {
 """What a column is, by its name in any capitals."""
 
 
-@dataclass(frozen=True, eq=False)
-class Words:
-    """A column of texts, or of ids and labels of any kind: every different one once."""
-
-    words: list[str]
-    codes: NDArray[np.int32]
-    """Place in `words` of each row's; -1 where there is none."""
-
-    @classmethod
-    def of(cls, values: Iterable[Any]) -> "Words":
-        places: dict[Any, int] = {}
-        try:
-            codes = np.fromiter((places.setdefault(value, len(places)) for value in values), dtype=np.int32)
-        except TypeError as error:
-            raise DataError("An id or a label is a list or the like: ids and labels are numbers or text.") from error
-        texts = [written(value) for value in places]
-        if wrong := next((text for text in texts if len(text) > MOST_LETTERS or "\0" in text), None):
-            raise DataError(
-                f"'{shortened(wrong, 40)}' has {len(wrong)} letters or a zero byte: ids and labels have at most "
-                f"{MOST_LETTERS} letters, and no zero byte."
-            )
-        return cls._merged(texts, codes)
-
-    @classmethod
-    def _merged(cls, texts: list[str], codes: NDArray[np.int32]) -> "Words":
-        """Of texts that may be alike or empty, and each row's place among them."""
-        place = {text: number for number, text in enumerate(dict.fromkeys(filter(None, texts)))}
-        return cls(list(place), np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int32)[codes])
-
-    @property
-    def ids(self) -> Labels:
-        """As ids, of which none is missing: whole numbers where all are plainly written as such, else strings."""
-        is_whole = all(WHOLE.fullmatch(word) for word in self.words)
-        return np.array(self.words, dtype=np.int64 if is_whole else np.str_)[self.codes]
-
-    @property
-    def labels(self) -> Labels:
-        return labels_of([*self.words, ""])[self.codes]
-
-    @property
-    def there(self) -> "Words":
-        """Without the words that say that there is nothing."""
-        return self._merged(["" if is_missing(word) else word for word in self.words], self.codes)
-
-
-Column: TypeAlias = Words | NDArray[np.float64]
-"""Numbers may be a table themselves, as vectors are; NaN where there is none."""
+Column: TypeAlias = list[str] | NDArray[np.float64]
+"""Texts, empty where there is none; or numbers, NaN where there is none, which may be a table, as vectors are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,13 +77,21 @@ class Table:
         """Its name at the beginning of a sentence."""
         return self.where[:1].upper() + self.where[1:] if self.where.startswith("the ") else self.where
 
-    def words(self, name: str) -> Words:
-        """A column as words, even where it looks like numbers."""
+    def words(self, name: str) -> list[str]:
+        """A column as texts, even where it looks like numbers."""
         values = self.columns[name]
-        return Words.of(values.tolist() if hasattr(values, "tolist") else values)
+        values = values.tolist() if hasattr(values, "tolist") else list(values)
+        try:
+            known = {value: written(value) for value in set(values)}
+        except TypeError as error:
+            raise self.refused(name, "lists or the like") from error
+        if wrong := next((text for text in known.values() if len(text) > MOST_LETTERS or "\0" in text), None):
+            held = f"'{shortened(wrong, 40)}', {len(wrong)} letters (at most {MOST_LETTERS}) or with a zero byte"
+            raise self.refused(name, held)
+        return [known[value] for value in values]
 
     def column(self, name: str) -> Column:
-        """A column as numbers where all are, else as words."""
+        """A column as numbers where all are, else as texts."""
         values = self.columns[name]
         if self.delimiter:
             try:
@@ -147,7 +110,7 @@ class Table:
                 raise self.refused(name, "vectors of different lengths, or of no numbers") from error
         kinds = {type(value) for value in values if isinstance(value, np.ndarray) or written(value)}
         if kinds and all(issubclass(kind, str) for kind in kinds):
-            return Words.of(values)
+            return self.words(name)
         if all(issubclass(kind, int | float | np.number | np.bool_ | Decimal) for kind in kinds):
             return np.array([float(value) if written(value) else np.nan for value in values], dtype=np.float64)
         raise self.refused(name, f"values of the type {' and '.join(sorted(kind.__name__ for kind in kinds))}")
@@ -155,8 +118,8 @@ class Table:
     def numbers(self, name: str) -> NDArray[np.float64]:
         """A column of which nothing but numbers is expected."""
         column = self.column(name)
-        if isinstance(column, Words) or column.ndim > 1:
-            raise self.refused(name, "text" if isinstance(column, Words) else "vectors")
+        if isinstance(column, list) or column.ndim > 1:
+            raise self.refused(name, "text" if isinstance(column, list) else "vectors")
         return column
 
     def refused(self, name: str, held: str) -> DataError:
@@ -255,26 +218,24 @@ class Roles:
     said: Mapping[str, str] = field(default_factory=dict)
     features: Sequence[str] | None = None
 
-    def of(
-        self, table: Table, known: Mapping[str, tuple[str, ...]], needed: Sequence[str], *, others_count: bool
-    ) -> dict[str, str]:
-        """The column of each role. `others_count`: a second column that is like one of a role is not left alone."""
+    def of(self, table: Table, known: Mapping[str, tuple[str, ...]], needed: Sequence[str]) -> dict[str, str]:
+        """The column of each role, which is the only one that is called so where others would become features."""
         said = {role: self.said[role] for role in known if role in self.said}
         found: dict[str, str] = {}
         for role, names in known.items():
             alike = [name for name in table.columns if name.lower() in names and name not in said.values()]
-            alike = [said[role], *(alike if others_count else [])] if role in said else alike
-            if said.get(role, role) not in table.columns and (role in said or (role in needed and not alike)):
-                raise DataError(
-                    f"{table.title} has no column {said.get(role, role)}: it has {_listed(table.columns)}; rename the "
-                    "one that is meant."
-                )
+            if role in said:
+                alike = [said[role], *(alike if known is OF_NODES and self.features is None else [])]
+            for wanted in alike[:1] or [role for one in needed if one == role]:
+                if wanted not in table.columns:
+                    has = f"it has {_listed(table.columns)}; rename the one that is meant"
+                    raise DataError(f"{table.title} has no column {wanted}: {has}.")
+                found[role] = wanted
             if len(alike) > 1:
                 raise DataError(
                     f"{table.title} has two columns that may be its {role}, {alike[0]} and {alike[1]}: rename or "
                     "remove the one that is not, or name the features in Python, features=[…]."
                 )
-            found |= {role: alike[0]} if alike else {}
         return found
 
     def chosen(self, table: Table, taken: Mapping[str, str]) -> list[str]:
@@ -307,50 +268,64 @@ def read_tables(nodes: Path, edges: Path | None = None, roles: Roles | None = No
 
 def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     """The graph that two tables say."""
-    mine = roles.of(nodes, OF_NODES, ("id",), others_count=roles.features is None)
-    theirs = roles.of(edges, OF_EDGES, ("source", "target"), others_count=False)
-    features = roles.chosen(nodes, mine)
-    ids = _ids(nodes, mine["id"])
+    mine = roles.of(nodes, OF_NODES, ("id",))
+    theirs = roles.of(edges, OF_EDGES, ("source", "target"))
+    if nodes.rows == 0:
+        raise DataError(f"{nodes.where} has no rows: it needs one for each node.")
+    words = nodes.words(mine["id"])
+    place = {word: row for row, word in enumerate(words)}
+    if "" in place:
+        raise DataError(f"Row {words.index('') + 1} of {nodes.where} has no id: every node needs one.")
+    for row, word in enumerate(words):
+        if place[word] != row:
+            raise DataError(
+                f"Node '{shortened(word)}' is in rows {row + 1} and {place[word] + 1} of {nodes.where}: keep one."
+            )
+    ids = np.array(words, dtype=np.int64 if all(WHOLE.fullmatch(word) for word in words) else np.str_)
     try:
-        y = nodes.words(mine["label"]).labels if "label" in mine else np.full(nodes.rows, "")
+        y = nodes.words(mine["label"]) if "label" in mine else [""] * nodes.rows
+        labels = file_labels(np.array(y, dtype=object), nodes.rows)
     except DataError as error:
         raise DataError(f"{nodes.where}: {error}") from error
-    x, columns = _features(features, nodes)
-    names = ids.ids
-    in_order = names.dtype.kind == "i" and np.array_equal(names, np.arange(len(names)))
+    x, columns = _features(roles.chosen(nodes, mine), nodes)
     return RawGraph(
-        edges=_ends(ids, edges, nodes, theirs),
-        y=y,
+        edges=np.array([_ends(place, edges, theirs[end], nodes.where) for end in ("source", "target")], dtype=np.int64),
+        y=labels,
         x=x,
         preprocessing="features as in the table" if x is not None else "",
         edge_weight=_weights(edges, theirs["weight"]) if "weight" in theirs else None,
-        ids=None if in_order else names,
+        ids=None if ids.dtype.kind == "i" and np.array_equal(ids, np.arange(len(ids))) else ids,
         columns=columns,
         **{fact: nodes.numbers(mine[fact]) for fact in FACTS if fact in mine},
     )
 
 
-def _ids(nodes: Table, name: str) -> Words:
-    """What nodes are called, each once."""
-    if nodes.rows == 0:
-        raise DataError(f"{nodes.where} has no rows: it needs one for each node.")
-    ids = nodes.words(name)
-    if (ids.codes < 0).any():
-        raise DataError(f"Row {_first(ids.codes < 0)} of {nodes.where} has no id: every node needs one.")
-    if len(ids.words) < nodes.rows:
-        twice = int(np.bincount(ids.codes).argmax())
-        rows = np.flatnonzero(ids.codes == twice)
+def _ends(place: Mapping[str, int], edges: Table, name: str, where: str) -> list[int]:
+    words = edges.words(name)
+    for row, word in enumerate(words):
+        if word not in place:
+            raise DataError(
+                f"Row {row + 1} of {edges.where} names the {name} '{shortened(word)}', which is no id in {where}: add "
+                "the node, or remove the edge."
+            )
+    return [place[word] for word in words]
+
+
+def _weights(edges: Table, name: str) -> NDArray[np.float64]:
+    column = edges.numbers(name)
+    wrong = ~(column >= 0) | np.isinf(column)
+    if wrong.any():
         raise DataError(
-            f"Node '{shortened(ids.words[twice])}' is in {len(rows)} rows of {nodes.where}, rows {rows[0] + 1} "
-            f"and {rows[1] + 1}: keep one row for each node."
+            f"Row {wrong.argmax() + 1} of {edges.where} has the weight {column[wrong.argmax()]:g}: weights are finite "
+            f"and not negative (0 leaves the edge out); change it, or rename the column {name} if it is no weight."
         )
-    return ids
+    return column
 
 
 def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
     """Features side by side, and what each column of them is."""
-    checked = {name: _checked(name, nodes) for name in chosen}
-    parts = {name: _names(name, column) for name, column in checked.items()}
+    columns = {name: _complete(name, nodes) for name in chosen}
+    parts = {name: _names(name, column) for name, column in columns.items()}
     names = tuple(chain.from_iterable(parts.values()))
     if not names:
         return None, ()
@@ -359,11 +334,11 @@ def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] 
     free_memory.need(4 * nodes.rows * len(names), f"The features of {nodes.where}", "leave columns out")
     x = np.zeros((nodes.rows, len(names)), dtype=np.float32)
     at = 0
-    for name, column in checked.items():
+    for name, column in columns.items():
         part = x[:, at : at + len(parts[name])]
-        if isinstance(column, Words):
-            order = np.argsort(np.argsort(column.words))  # the same columns whichever row comes first
-            part[np.arange(nodes.rows), order[column.codes]] = 1
+        if isinstance(column, list):
+            order = {word: number for number, word in enumerate(sorted({*column}))}
+            part[np.arange(nodes.rows), [order[word] for word in column]] = 1
         else:
             with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
                 part[:] = column.reshape(nodes.rows, -1)
@@ -373,60 +348,26 @@ def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] 
 
 def _names(name: str, column: Column) -> list[str]:
     """Of the features that a column becomes."""
-    if isinstance(column, Words):
-        return [category(name, word) for word in sorted(column.words)]
+    if isinstance(column, list):
+        return [category(name, word) for word in sorted({*column})]
     return [name] if column.ndim == 1 else [f"{name}[{place}]" for place in range(column.shape[1])]
 
 
-def _checked(name: str, nodes: Table) -> Column:
+def _complete(name: str, nodes: Table) -> Column:
     """A column of features, of which none is missing."""
     shown = f"The column {shortened(name)} of {nodes.where}"
     if BETWEEN in name:
         raise DataError(f"{shown} has a '{BETWEEN}' in its name, which is for categories: rename it.")
     column = nodes.column(name)
-    column = column.there if isinstance(column, Words) else column
-    missing = column.codes < 0 if isinstance(column, Words) else np.isnan(column).reshape(nodes.rows, -1).any(axis=1)
+    missing = np.array([is_missing(word) for word in column]) if isinstance(column, list) else np.isnan(column)
     if missing.any():
         raise DataError(
-            f"{shown} has no value in row {_first(missing)}: fill it in, for example with the mean of the others, or "
-            "with a word of its own, as 'unknown', or leave the column out."
+            f"{shown} has no value in row {np.argwhere(missing)[0][0] + 1}: fill it in, for example with the mean of "
+            "the others, or with a word of its own, as 'unknown', or leave the column out."
         )
-    if isinstance(column, Words):
-        truth = truth_as_numbers(column.words)
-        return column if truth == column.words else np.array(truth, dtype=np.float64)[column.codes]
+    if isinstance(column, list) and (truth := truth_as_numbers(column)) != column:
+        return np.array(truth, dtype=np.float64)
     return column
-
-
-def _ends(ids: Words, edges: Table, nodes: Table, roles: Mapping[str, str]) -> NDArray[np.int64]:
-    place = dict(zip(ids.words, np.argsort(ids.codes).tolist(), strict=True))
-    found = np.empty((2, edges.rows), dtype=np.int64)
-    for row, end in enumerate(("source", "target")):
-        words = edges.words(roles[end])
-        numbers = np.array([*(place.get(word, -1) for word in words.words), -1], dtype=np.int64)
-        found[row] = numbers[words.codes]
-        if (unknown := found[row] < 0).any():
-            word = [*words.words, ""][words.codes[unknown.argmax()]]
-            raise DataError(
-                f"Row {_first(unknown)} of {edges.where} names the {end} '{shortened(word)}', which is no id in "
-                f"{nodes.where} ({int(unknown.sum())} such rows): add the node, or remove the edges."
-            )
-    return found
-
-
-def _weights(edges: Table, name: str) -> NDArray[np.float64]:
-    column = edges.numbers(name)
-    wrong = ~(column >= 0) | np.isinf(column)
-    if wrong.any():
-        raise DataError(
-            f"Row {_first(wrong)} of {edges.where} has the weight {column[wrong.argmax()]:g}: weights are finite and "
-            f"not negative (0 leaves the edge out); change it, or rename the column {name} if it is no weight."
-        )
-    return column
-
-
-def _first(wrong: NDArray[np.bool_]) -> int:
-    """The first row that is wrong, counted from one."""
-    return int(wrong.argmax()) + 1
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from ipal.config import MOST_TASKS, Count, ProtocolConfig, RunConfig
-from ipal.data.dataset import Dataset
+from ipal.data.dataset import Dataset, NodeFacts
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Label, Labels
-from ipal.data.node_facts import NodeFacts
 from ipal.data.streams.base import Stream
 from ipal.data.streams.splits import (
     CONTEXT,
@@ -90,7 +89,8 @@ class TaskStream(Stream):
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         """The task of every node; here that of its class. `order` are the classes as they are to be learned."""
         task_of = np.full(len(self.y), -1, dtype=np.int64)
-        for index, classes in enumerate(cut_classes(order, split or default_split(len(order)))):
+        groups = cut_classes(order, default_split(len(order)) if split is None else split)
+        for index, classes in enumerate(groups):
             task_of[np.isin(self.y, classes)] = index
         return task_of
 
@@ -196,8 +196,8 @@ class TimeIncremental(TaskStream):
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         if self.facts.time is None:
             raise DataError(
-                f"The stream '{self.name}' needs the time of every node, which this dataset does not have: add an array "
-                "'time' of whole numbers to its .npz file."
+                f"The stream '{self.name}' needs the time of every node, which this dataset does not have: add an "
+                "array 'time' of whole numbers to its .npz file."
             )
         times, which, count = np.unique(self.facts.time, return_inverse=True, return_counts=True)
         middle = np.cumsum(count) - count / 2  # of the nodes of each time, in the order of all
