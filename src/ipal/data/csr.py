@@ -221,19 +221,6 @@ def check_entries(entries: int) -> None:
         )
 
 
-def normalised_adjacency(neighbours: Neighbours, begin: int, end: int) -> sp.csr_array:
-    r"""Some rows of the propagation matrix of a graph convolution, in-degrees counted with the self-loop.
-
-    .. math:: \hat A = D^{-1/2} (A + I) D^{-1/2}
-
-    Source: Kipf & Welling 2017, Eq. 2.
-    """
-    rows = with_loops(neighbours, begin, end)
-    scale = neighbours.scale
-    rows.data *= np.repeat(scale[begin:end], np.diff(rows.indptr)) * scale[rows.indices]
-    return rows
-
-
 def with_loops(neighbours: Neighbours, begin: int, end: int) -> sp.csr_array:
     """Rows `begin` to `end` of A + I: weights of edges, and a loop of weight one at every node."""
     loops = sp.eye_array(end - begin, neighbours.num_nodes, k=begin, dtype=np.float32, format="csr")
@@ -241,15 +228,19 @@ def with_loops(neighbours: Neighbours, begin: int, end: int) -> sp.csr_array:
 
 
 def aggregation_rows(neighbours: Neighbours, norm: Norm, begin: int, end: int) -> sp.csr_array:
-    r"""Some rows of the matrix that gathers values from in-neighbours.
+    r"""Some rows of the matrix that gathers values from in-neighbours, degrees D counted with the self-loop.
 
     .. math:: \hat A = D^{-1/2} (A + I) D^{-1/2}, \quad D_{in}^{-1} A, \quad A
+
+    Source: the first is the propagation matrix of a graph convolution, Kipf & Welling 2017, Eq. 2.
     """
     if norm == "symmetric":
-        return normalised_adjacency(neighbours, begin, end)
+        rows, scale = with_loops(neighbours, begin, end), neighbours.scale
+        rows.data *= np.repeat(scale[begin:end], np.diff(rows.indptr)) * scale[rows.indices]
+        return rows
     values = neighbours.values(begin, end)
     if norm == "mean":
-        rows = neighbours.targets(begin, end) - begin
-        total = np.bincount(rows, values, end - begin)
-        values = values * (1 / np.where(total > 0, total, 1)).astype(np.float32)[rows]
+        targets = neighbours.targets(begin, end) - begin
+        total = np.bincount(targets, values, end - begin)
+        values = values * (1 / np.where(total > 0, total, 1)).astype(np.float32)[targets]
     return neighbours.matrix(begin, end, values)

@@ -75,11 +75,6 @@ class Graph(Derives):
         return self.neighbours.indices
 
     @property
-    def scale(self) -> NDArray[np.float32]:
-        """1 / sqrt(in-degree, the self-loop counted)."""
-        return self.neighbours.scale
-
-    @property
     def symmetric(self) -> bool:
         """Whether every edge also runs the other way."""
         if self._symmetric is None:
@@ -113,7 +108,7 @@ class Graph(Derives):
 
     @cached_property
     def normalised(self) -> sp.csr_array:
-        """The propagation matrix of a graph convolution (see `normalised_adjacency`)."""
+        """The propagation matrix of a graph convolution (see `aggregation_rows`)."""
         values = np.empty(self.num_edges + self.num_nodes, dtype=np.float32)
         indices = np.empty(self.num_edges + self.num_nodes, dtype=np.int32)
         for begin, end in self.neighbours.chunks():
@@ -127,11 +122,6 @@ class Graph(Derives):
     def with_loops(self) -> sp.csr_array:
         """A + I: weights of edges, and a loop of weight one at every node."""
         return with_loops(self.neighbours, 0, self.num_nodes)
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether edges have weights."""
-        return self.neighbours.weights is not None
 
     def aggregation(self, norm: Norm) -> sp.csr_array:
         """The matrix that gathers values from in-neighbours."""
@@ -182,14 +172,14 @@ def checked_graph(
     `weights` has one for each column of `edges`; see `Neighbours.of_edges` for what becomes of them. `columns` are the
     names of features, where they have any.
     """
-    n = int(x.shape[0]) if x.ndim == 2 else -1
-    if n < 0:
+    if x.ndim != 2:
         one = ": for one feature a node write x.reshape(-1, 1)" if x.ndim == 1 else ""
         raise DataError(f"Features must be a table of nodes by features; these have {x.ndim} dimension(s){one}.")
-    if n == 0 or x.shape[1] == 0:
-        raise DataError("The graph is empty: it needs at least one node and one feature.")
-    if n > np.iinfo(np.int32).max:
-        raise DataError(f"The graph has {n} nodes; at most {np.iinfo(np.int32).max} can be numbered.")
+    n = int(x.shape[0])
+    if not 0 < n <= np.iinfo(np.int32).max or x.shape[1] == 0:
+        raise DataError(
+            f"The graph is empty or too large ({n} nodes): it needs a node and a feature, at most 2^31 - 1."
+        )
     check_finite(x)
     edges = checked_edges(edges, n)
     weights = checked_weights(weights, edges.shape[1])

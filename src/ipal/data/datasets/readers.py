@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges
-from ipal.data.labels import UNLABELLED, whole_labels
+from ipal.data.labels import UNLABELLED, file_labels
 from ipal.errors import CapacityError, DataError, say_ignored
 from ipal.system import free_memory
 from ipal.system.arrays import read_npz
@@ -155,13 +155,12 @@ def read_citeseer(path: Path) -> RawGraph:
 
 
 def _plain_features(arrays: dict[str, NDArray[Any]], path: Path) -> Features | None:
-    if "x" in arrays:
-        if arrays["x"].dtype.kind not in "fiub":
-            raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        if "x" in arrays:
+            if arrays["x"].dtype.kind not in "fiub":
+                raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
             return np.ascontiguousarray(arrays["x"], dtype=np.float32)
-    if any(name in arrays for name in SPARSE):
-        with np.errstate(over="ignore"):
+        if any(name in arrays for name in SPARSE):
             return csr(need(arrays, list(SPARSE), path), path).astype(np.float32)
     return None
 
@@ -193,7 +192,7 @@ def read_reddit(folder: Path) -> RawGraph:
     row, col = need(read_arrays(graph, ["row", "col"]), ["row", "col"], graph)
     if x.ndim != 2 or x.dtype.kind not in "fiub" or row.shape != col.shape:
         raise DataError(f"The parts of {folder} do not fit together: fetch them again.")
-    y = whole_labels(y, len(x))
+    y = file_labels(y, len(x))
     ends = checked_edges(np.stack([row, col]), len(x))
     kept = np.flatnonzero(y != 40)
     position = np.full(len(y), -1, dtype=np.int32)
