@@ -123,6 +123,11 @@ class Graph(Derives):
         """A + I: weights of edges, and a loop of weight one at every node."""
         return with_loops(self.neighbours, 0, self.num_nodes)
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether edges have weights."""
+        return self.neighbours.weights is not None
+
     def aggregation(self, norm: Norm) -> sp.csr_array:
         """The matrix that gathers values from in-neighbours."""
         return self.normalised if norm == "symmetric" else self.aggregation_rows(0, self.num_nodes, norm)

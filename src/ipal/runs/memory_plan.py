@@ -173,7 +173,7 @@ def extent(graph: Graph, nodes: int, edges: int) -> Extent:
     x = graph.x
     sparse = int(8 * x.nnz * share) if isinstance(x, sp.csr_array) else 0
     dense = 0 if isinstance(x, sp.csr_array) else 4 * nodes * graph.num_features
-    an_edge = 4 if graph.neighbours.weights is None else 8
+    an_edge = 8 if graph.is_weighted else 4
     copy = sparse + dense + an_edge * edges + 8 * nodes
     return Extent(nodes, edges, copy, dense, operators_bytes(graph, nodes, edges))
 

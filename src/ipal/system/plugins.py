@@ -34,7 +34,7 @@ class Registry(Mapping[str, Thing]):
         for entry in entry_points(group=f"ipal.{self.kind}s"):
             if entry.name in self.own or found.setdefault(entry.name, entry) != entry:
                 raise ConfigError(
-                    f"{_named(entry)} names a {self.kind} '{entry.name}', and there is another of that name: "
+                    f"{_package(entry)} names a {self.kind} '{entry.name}', and there is another of that name: "
                     "uninstall one, or rename it."
                 )
         return found
@@ -45,7 +45,7 @@ class Registry(Mapping[str, Thing]):
             raise ConfigError(f"Unknown {self.kind} '{shortened(name)}'.{did_you_mean(name, self)}")
         return self[name]
 
-    def package(self, name: str) -> tuple[str, str] | None:
+    def package(self, name: str) -> "Package | None":
         """Which package brings a thing; None for what is this package's own."""
         return _package(self.entries[name]) if name not in self.own and name in self.entries else None
 
@@ -63,7 +63,7 @@ class Registry(Mapping[str, Thing]):
         except (Exception, SystemExit) as error:
             text = shortened(next(iter(str(error).splitlines()), ""), 200).rstrip(".")
             reason = text if isinstance(error, ConfigError) else f"{type(error).__name__}: {text}"
-            what = f"The {self.kind} '{name}' ({entry.value}) of {_named(entry)}"
+            what = f"The {self.kind} '{name}' ({entry.value}) of {_package(entry)}"
             raise ConfigError(f"{what} cannot be used: {reason}.") from error
         return cast(Thing, thing)
 
@@ -77,13 +77,15 @@ class Registry(Mapping[str, Thing]):
         return len(self.own) + len(self.entries)
 
 
-def _package(entry: EntryPoint) -> tuple[str, str]:
+class Package(tuple[str, str]):
     """Name and version."""
-    return (entry.dist.name, entry.dist.version) if entry.dist else (entry.module, "")
+
+    def __str__(self) -> str:
+        return f"the package {' '.join(self)}".strip()
 
 
-def _named(entry: EntryPoint) -> str:
-    return f"the package {' '.join(_package(entry))}".strip()
+def _package(entry: EntryPoint) -> Package:
+    return Package((entry.dist.name, entry.dist.version) if entry.dist else (entry.module, ""))
 
 
 def require_packages(packages: Mapping[str, str], what: str) -> None:

@@ -139,7 +139,7 @@ def _edges(
 
     def draw(low: Any, high: Any) -> NDArray[np.int32]:
         drawn = low + random.random(number) * (high - low)
-        return np.clip(np.searchsorted(total, drawn, side="right") - 1, 0, size.nodes - 1).astype(np.int32)
+        return np.asarray(np.searchsorted(total, drawn, side="right") - 1, dtype=np.int32).clip(0, size.nodes - 1)
 
     source = draw(total[0], total[-1])
     within = (random.random(number) < size.homophily).astype(np.int8)

@@ -104,8 +104,8 @@ def find(name: str, root: Path) -> DatasetEntry:
         parts = [_existing(part.strip()) for part in ([name] if os.path.exists(name) else name.split(","))]
         if len(parts) != 2:
             raise DataError(
-                f"'{shortened(name)}' is one table, and a graph is two: name both, nodes first, as nodes.csv,edges.csv, "
-                "or the folder of nodes.csv and edges.csv."
+                f"'{shortened(name)}' is one table, and a graph is two: name both, as nodes.csv,edges.csv, or the "
+                "folder of nodes.csv and edges.csv."
             )
         nodes, edges = parts
         about = f"tables {nodes.name} and {edges.name}"
@@ -167,7 +167,8 @@ def download(name: str, root: Path) -> None:
         entry = find(one, root)
         stock, _, argument = entry.download.partition(":")
         if not stock:
-            raise DataError(f"'{one}' cannot be downloaded: it is made in memory, or its file is yours to bring.")
+            instead = "it is made in memory" if entry.make else f"bring its file to {root / entry.path}"
+            raise DataError(f"'{one}' cannot be downloaded: {instead}.")
         try:
             _fetch(stock, argument, root, root / entry.path)
         except ImportError as error:
