@@ -1,4 +1,4 @@
-"""Methods, encoders and datasets of an installed package; docs/plugins.md and its neighbours show the other kinds."""
+"""Methods, encoders and datasets of an installed package; docs/extend.md shows the other kinds."""
 
 import sys
 from pathlib import Path

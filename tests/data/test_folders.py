@@ -192,7 +192,7 @@ def test_content_that_was_changed_is_refused(damage: Break, first: bool, folder:
         load(str(folder))
     damage(folder)
     for use in (load, lambda name: look(name, folder.parent)):
-        with pytest.raises(DataError, match=r"was changed after it was written.*write the folder again with 'ipal data --conv"):
+        with pytest.raises(DataError, match=r"was changed after it was written.*write the folder again"):
             use(str(folder))
 
 
