@@ -232,7 +232,7 @@ def aggregation_rows(neighbours: Neighbours, norm: Norm, begin: int, end: int) -
 
     .. math:: \hat A = D^{-1/2} (A + I) D^{-1/2}, \quad D_{in}^{-1} A, \quad A
 
-    Source: the first is the propagation matrix of a graph convolution, Kipf & Welling 2017, Eq. 2.
+    Source: Kipf & Welling 2017, Eq. 2, of the first, which is the propagation matrix of a graph convolution.
     """
     if norm == "symmetric":
         rows, scale = with_loops(neighbours, begin, end), neighbours.scale
