@@ -96,7 +96,7 @@ def test_a_graph_that_is_sent_arrives_as_it_was(
     found, sent = question.graph, part.graph
     assert np.array_equal(found.indices, sent.indices)
     assert np.array_equal(found.indptr, sent.indptr)
-    assert np.array_equal(found.scale, sent.scale)
+    assert np.array_equal(found.neighbours.scale, sent.neighbours.scale)
     assert found.is_weighted == weighted
     assert not weighted or np.array_equal(found.neighbours.weights, sent.neighbours.weights)
     difference = found.x - sent.x

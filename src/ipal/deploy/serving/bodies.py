@@ -203,7 +203,7 @@ def _npz(body: bytes | bytearray, limits: Limits) -> tuple[dict[str, Any], Optio
             raise DataError(f"The array '{name[:40]}' is not known.{did_you_mean(name[:40], GraphBody.model_fields)}")
         return name in GraphBody.model_fields
 
-    def allow(_: int, unpacked: int) -> None:
+    def allow(unpacked: int) -> None:
         if unpacked > limits.bytes:
             raise TooLargeError(
                 f"The arrays take {unpacked} bytes when unpacked; at most {limits.bytes} are taken (--max-bytes)."
