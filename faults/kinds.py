@@ -121,7 +121,7 @@ def models(bases: Bases, case: Case) -> None:
         last = stream.task(len(stream) - 1)
         y = np.full(last.graph.num_nodes, -1)
         y[last.nodes] = last.labels
-        learner, other = Analytic.load(path), Analytic._of(replace(files.load(sound), history=()))
+        learner, other = ipal.load(path), Analytic._of(replace(files.load(sound), history=()))
         edits.merge_models(other, learner)  # as if it had learned other graphs
         data: Any = GraphData(last.graph.x, last.graph.edges, last.graph.edge_weight, y, y >= 0)
         edits.forget_class(learner, int(last.labels[0]), data)

@@ -37,10 +37,7 @@ if _TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ipal.estimator.edits import merge_models as merge_models
     from ipal.estimator.edits import relabel as relabel
     from ipal.estimator.edits import rename_class as rename_class
-    from ipal.estimator.functions import discover as discover
     from ipal.estimator.functions import explain as explain
-    from ipal.estimator.functions import predict_sets as predict_sets
-    from ipal.estimator.functions import score_unknown as score_unknown
     from ipal.estimator.learner import Learner as Learner
     from ipal.estimator.learners import DPCR as DPCR
     from ipal.estimator.learners import EFC as EFC
@@ -63,6 +60,9 @@ if _TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ipal.estimator.learners import OnlineIPAL as OnlineIPAL
     from ipal.estimator.learners import learner_class as learner_class
     from ipal.estimator.learners import load as load
+    from ipal.estimator.open_world.discover import discover as discover
+    from ipal.estimator.open_world.unknown import predict_sets as predict_sets
+    from ipal.estimator.open_world.unknown import score_unknown as score_unknown
     from ipal.evaluation.metrics import Accuracy as Accuracy
     from ipal.evaluation.metrics import Metric as Metric
     from ipal.evaluation.metrics import Scores as Scores
@@ -94,12 +94,7 @@ _WHERE = {
         "relabel",
         "rename_class",
     ),
-    "ipal.estimator.functions": (
-        "discover",
-        "explain",
-        "predict_sets",
-        "score_unknown",
-    ),
+    "ipal.estimator.functions": ("explain",),
     "ipal.estimator.learner": ("Learner",),
     "ipal.estimator.learners": (
         "DPCR",
@@ -124,6 +119,8 @@ _WHERE = {
         "learner_class",
         "load",
     ),
+    "ipal.estimator.open_world.discover": ("discover",),
+    "ipal.estimator.open_world.unknown": ("predict_sets", "score_unknown"),
     "ipal.evaluation.metrics": ("Accuracy", "Metric", "Scores"),
     "ipal.methods.base": ("OnePass", "TaskContext", "Trained"),
     "ipal.methods.classifier": ("Classifier",),

@@ -85,4 +85,4 @@ def assert_same(one: Analytic, other: Analytic, graph: Dataset) -> None:
 
 
 def loaded(path: object) -> Analytic:
-    return Analytic.load(str(path))
+    return ipal.load(str(path))

@@ -22,8 +22,8 @@ from ipal.data.graph import Graph
 from ipal.deploy.predict import neighbourhood, predict, read
 from ipal.errors import ConfigError, did_you_mean, shortened
 from ipal.estimator import history
-from ipal.estimator.learner import Learner, model_of
-from ipal.estimator.model import Model
+from ipal.estimator.learner import Learner
+from ipal.estimator.model import Model, model_of
 from ipal.estimator.open_world.unknown import rejected
 from ipal.methods.base import Trained
 

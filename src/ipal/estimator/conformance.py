@@ -15,7 +15,7 @@ from ipal.data.graph_data import GraphData
 from ipal.estimator import files
 from ipal.estimator.convert.pyg import task_of
 from ipal.estimator.learner import Learner
-from ipal.estimator.learners import learner_class
+from ipal.estimator.learners import learner_class, load
 from ipal.estimator.model import begin_learning
 from ipal.estimator.settings import shared_settings
 from ipal.methods.base import Method
@@ -110,7 +110,7 @@ def check_saved_and_loaded(make: Make) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         learner.save(path, moments=True)
-        other = type(learner).load(path)
+        other = load(path)
     assert np.array_equal(other.predict_proba(data), learner.predict_proba(data)), "loaded, it predicts otherwise"
     more = task(2, 3)
     learner.partial_fit(more)

@@ -23,7 +23,7 @@ from ipal.config import (
     refuse_truth,
     usable_number,
 )
-from ipal.errors import ConfigError, did_you_mean, nearest
+from ipal.errors import ConfigError
 from ipal.methods.base import Method, Trained
 from ipal.nn.encoders import ENCODERS
 
@@ -138,7 +138,6 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerConfig:
     """The settings of a learner, checked; every complaint names the setting and the closest known one."""
-    _check_names(method, given)
     try:
         checked = settings_model(method)(**given)
     except ValidationError as error:
@@ -156,18 +155,6 @@ def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerCon
         if shared["batch"] != "full" and kind.reads_neighbours():
             check_fanouts(shared["batch"], shared["encoder"])
     return LearnerConfig(made, given=values, **shared)
-
-
-def _check_names(method: type[Method], given: Mapping[str, Any]) -> None:
-    """Refuse an unknown setting; one that belongs into a section is shown there, as train={'epochs': 5}."""
-    fields = settings_model(method).model_fields
-    for name in given:
-        if name not in fields:
-            near = nearest(name, [*fields, *known_settings(settings_model(method))]) or ""
-            section, _, inside = near.rpartition(".")
-            path, known = f"{method.name}.{name}", [f"{method.name}.{one}" for one in fields]
-            hint = f" Did you mean {section}={{'{inside}': …}}?" if section else did_you_mean(path, known)
-            raise ConfigError(f"Unknown setting '{path}'.{hint}", path)
 
 
 def own_settings(method: type[Method]) -> list[str]:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from ipal.data.graph import Features
-from ipal.errors import DataError
+from ipal.errors import DataError, shortened
 
 
 def is_sparse(values: Any) -> bool:
@@ -53,3 +53,12 @@ def given_features(x: Any, name: str = "data.x") -> Features:
         if isinstance(values, np.ndarray):
             return np.ascontiguousarray(values, dtype=np.float32)
         return sp.csr_array(values).astype(np.float32)
+
+
+def single(given: Any, what: str) -> Any:
+    """A label or a node that was given: one value, not several."""
+    is_single = isinstance(given, np.generic | np.ndarray | torch.Tensor) and given.ndim == 0
+    value = given.item() if is_single else given
+    if not isinstance(value, int | float | str):
+        raise DataError(f"{what} is named by a whole number or a string, not by {shortened(given)}.")
+    return value
