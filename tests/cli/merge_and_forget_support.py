@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import ipal
 from ipal import Analytic
 from ipal.data.datasets import Dataset
 from ipal.data.task import Task

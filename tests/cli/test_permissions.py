@@ -39,7 +39,6 @@ def test_models_checkpoints_and_exports_are_private(command: Command, tiny: Data
 EDITS: dict[str, list[object]] = {
     "rename": ["rename", "m.safetensors", 1, 40],
     "forget": ["forget", "m.safetensors", "--nodes", "graph.npz", "--which", "3,5"],
-    "remember": ["watch", "m.safetensors", "--graph", "graph.npz", "--remember"],
     "merge": ["merge", "a.safetensors", "b.safetensors", "-o", "m.safetensors", "--force"],
 }
 

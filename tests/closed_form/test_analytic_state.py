@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+import ipal
 from ipal import forget_rows
 from ipal.errors import StoreError
 from ipal.estimator import files

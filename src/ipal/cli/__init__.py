@@ -24,7 +24,6 @@ from ipal.cli import (
     predict,
     report,
     serve,
-    watch,
 )
 from ipal.cli.app import EXPERIMENT, MAINTAIN, USE, app, settings_of_methods
 from ipal.cli.render import plain_warnings
@@ -35,7 +34,7 @@ __all__ = ["app", "main"]
 
 for _panel, _commands in (
     (EXPERIMENT, (data.data, bench.bench, report.report, drift.drift, report.track)),
-    (USE, (predict.predict, explain.explain, discover.discover, watch.watch, serve.serve, export.export)),
+    (USE, (predict.predict, explain.explain, discover.discover, serve.serve, export.export)),
     (MAINTAIN, (audit.audit, models.forget, models.merge, models.rename, models.merge_classes, models.relabel)),
 ):
     for _one in _commands:

@@ -14,6 +14,7 @@ from ipal.backend.checks import MisfitError, check_same, check_shapes, require
 from ipal.backend.finite import not_finite
 from ipal.backend.runtime import Runtime
 from ipal.config import LARGEST
+from ipal.data.labels import Label
 from ipal.engine.trainer import Setup, fresh_network, space
 from ipal.errors import ConfigError, StoreError
 from ipal.estimator.history import Event
@@ -202,7 +203,8 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
 
 def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, runtime: Runtime, whole: bool) -> Model:
     schema = Schema(found.num_features, tuple(found.columns), found.directed)
-    method, made_with, classes = config.method, setup(config, schema, runtime), tuple(found.labels)
+    method, made_with = config.method, setup(config, schema, runtime)
+    classes: tuple[Label, ...] = tuple(found.labels)
     rate, generator = found.learning_rate, torch.Generator(runtime.device)
     network = optimizer = teacher = None
     width = schema.num_features
@@ -224,7 +226,7 @@ def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, r
     parameters = {} if network is None else dict(network.named_parameters())
     sizes = Sizes(len(classes), schema.num_features, tuple(parameters))
     memory = None if template is None else unflatten(template, type(template), "memory", here, sizes)
-    if hasattr(memory, "check"):
+    if memory is not None and hasattr(memory, "check"):
         memory.check(len(classes), parameters, whole)
     own = {name[12:]: tensor for name, tensor in tensors.items() if name.startswith("calibration.")}
     calibration = Calibration.of_tensors(own)

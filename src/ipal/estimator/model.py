@@ -21,7 +21,8 @@ from ipal.data.labels import Label, Labels
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
 from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, fit_task, initial_state, numbered
-from ipal.errors import DataError, shortened
+from ipal.errors import ConfigError, DataError, shortened
+from ipal.estimator.convert.pyg import graph_of
 from ipal.estimator.history import Event, learned
 from ipal.estimator.kept import kept_items
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened, usual_by_means
@@ -129,7 +130,7 @@ class Model:
 
     # ------------------------------------------------------------------ prediction
 
-    def checked(self, data: "Graph | Data | GraphData") -> Graph:
+    def checked(self, data: Any) -> Graph:
         """A graph that this model can predict on, or a sentence."""
         return _of_schema(data if isinstance(data, Graph) else graph_of(data), self.schema)
 
@@ -175,7 +176,7 @@ class Model:
         scores = self.forward(graph, nodes).scores
         return scores, self.calibrated(self.probabilities(scores, graph, nodes))
 
-    def predict_proba(self, data: "Graph | Data | GraphData") -> NDArray[np.float32]:
+    def predict_proba(self, data: Any) -> NDArray[np.float32]:
         """Calibrated probabilities of every class, for every node."""
         with torch.no_grad():
             _, found = self.scores_and_probabilities(self.checked(data))

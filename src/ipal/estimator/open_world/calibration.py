@@ -276,10 +276,8 @@ def _left_out(model: "Model", method: LeavesOneOut, task: Task, random: np.rando
     some = torch.from_numpy(np.sort(random.permutation(several)[:MOST]))
     if not len(some):
         raise DataError("No node can be left out: every class has one.")
-    nodes, scores = (
-        torch.from_numpy(task.nodes)[some],
-        method.left_out(model.state.memory, numbered, some, model.compute),
-    )
+    nodes = torch.from_numpy(task.nodes)[some]
+    scores = method.left_out(model.state.memory, numbered, some, model.compute)
     own = model.novelty(scores, task.graph)
     _, everyone = model.scores_and_novelty(task.graph)
     novelty = smoothed(everyone, task.graph)[nodes] + own_shares(task.graph)[nodes] * (own - everyone[nodes])
