@@ -103,7 +103,7 @@ def graph_folders(bases: Bases, case: Case) -> None:
 def models(bases: Bases, case: Case) -> None:
     from ipal.data.graph_data import GraphData
     from ipal.estimator import edits, files
-    from ipal.estimator.learners import Analytic, load
+    from ipal.estimator.learners import Analytic
     from ipal.runs import runner
     from ipal.runs.run_folder import RunFolder
 
@@ -121,7 +121,7 @@ def models(bases: Bases, case: Case) -> None:
         last = stream.task(len(stream) - 1)
         y = np.full(last.graph.num_nodes, -1)
         y[last.nodes] = last.labels
-        learner, other = load(path), Analytic._of(replace(files.load(sound), history=()))
+        learner, other = Analytic.load(path), Analytic._of(replace(files.load(sound), history=()))
         edits.merge_models(other, learner)  # as if it had learned other graphs
         data: Any = GraphData(last.graph.x, last.graph.edges, last.graph.edge_weight, y, y >= 0)
         edits.forget_class(learner, int(last.labels[0]), data)

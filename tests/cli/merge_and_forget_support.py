@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import ipal
 from ipal import Analytic
 from ipal.data.datasets import Dataset
 from ipal.data.task import Task
@@ -86,4 +85,4 @@ def assert_same(one: Analytic, other: Analytic, graph: Dataset) -> None:
 
 
 def loaded(path: object) -> Analytic:
-    return ipal.load(str(path))
+    return Analytic.load(str(path))

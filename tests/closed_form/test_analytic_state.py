@@ -6,8 +6,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-import ipal
-from ipal import forget_rows
+from ipal import Analytic, forget_rows
 from ipal.errors import StoreError
 from ipal.estimator import files
 from ipal.state.snapshot import Snapshot
@@ -21,7 +20,7 @@ def test_saved_and_loaded_sums_and_weights_are_the_same_bits(sums, tmp_path):
     one = case(40, width=16, ridge=None, restart=(0.1, 0.4))
     learner = one.model(sums, one.of(0, 1), one.of(2, 3))
     learner.save(tmp_path / "m")
-    loaded = ipal.load(tmp_path / "m")
+    loaded = Analytic.load(tmp_path / "m")
     gram = memory(loaded).sums.gram
     assert {solved(loaded).weights.dtype, *(half.dtype for half in gram)} == {torch.float64}
     assert len(gram) == (1 if sums == "pooled" else 4)
@@ -37,7 +36,7 @@ def test_a_model_of_other_random_directions_is_refused(tmp_path):
     found = files.snapshot(one.model("pooled", one.of(0, 1)).model_)
     Snapshot(found.tensors, {**found.facts, "identity": "0" * 16}).save(tmp_path / "m")
     with pytest.raises(StoreError, match="random directions"):
-        ipal.load(tmp_path / "m")
+        Analytic.load(tmp_path / "m")
 
 
 def test_a_model_that_was_not_asked_is_solved_before_it_is_saved(tmp_path):
@@ -45,7 +44,7 @@ def test_a_model_that_was_not_asked_is_solved_before_it_is_saved(tmp_path):
     learner = one.model("pooled", one.of(0, 1))
     assert memory(learner).weights is None
     learner.save(tmp_path / "m")
-    loaded = memory(ipal.load(tmp_path / "m")).weights
+    loaded = memory(Analytic.load(tmp_path / "m")).weights
     assert loaded is not None
     assert torch.equal(loaded, solved(learner).weights)
 

@@ -1,7 +1,6 @@
 """Models as files: written whole or not at all, and read after everything in them was checked. Nothing is unpickled."""
 
 import copyreg
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -28,12 +27,9 @@ from ipal.state.snapshot import Snapshot, laid_out
 from ipal.state.value import (
     Sizes,
     State,
-    flatten,
     load_generator,
     load_network,
     load_optimizer,
-    moment_tensors,
-    network_tensors,
     unflatten,
 )
 from ipal.system.plugins import require_packages
@@ -50,28 +46,14 @@ def snapshot(model: Model, *, moments: bool = False) -> Snapshot:
 
     Without the optimiser's moments, the next task starts with fresh ones.
     """
-    complete = dataclasses.replace(model.state, memory=model.method.complete(model.state.memory))
-    more = moment_tensors(complete.network, complete.optimizer) if moments else {}
-    return Snapshot(_kept(complete, model.calibration) | more, facts(model))
+    found = model.tensors(complete=True).items()
+    parts = ("teacher.",) if moments else ("teacher.", "optimizer.")
+    return Snapshot({name: tensor for name, tensor in found if not name.startswith(parts)}, facts(model))
 
 
 def checkpoint(model: Model) -> Snapshot:
     """All that is needed to go on, in the middle of a task too."""
-    return Snapshot({name: laid_out(tensor) for name, tensor in _every(model).items()}, facts(model))
-
-
-def _every(model: Model) -> dict[str, Tensor]:
-    """All tensors, those that are kept only while learning included."""
-    state = model.state
-    moments, teacher = moment_tensors(state.network, state.optimizer), network_tensors(state.teacher, "teacher.")
-    return _kept(state, model.calibration) | moments | teacher
-
-
-def _kept(state: State, calibration: Calibration) -> dict[str, Tensor]:
-    """The tensors of a model by name."""
-    found = {"generator": state.generator.get_state(), **network_tensors(state.network)}
-    found |= flatten(state.memory, "memory")
-    return found | {f"calibration.{name}": tensor for name, tensor in calibration.tensors().items()}
+    return Snapshot({name: laid_out(tensor) for name, tensor in model.tensors().items()}, facts(model))
 
 
 def facts(model: Model) -> dict[str, Any]:
@@ -128,6 +110,8 @@ def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
 
 def of_snapshot(method: type[Method], read: Snapshot, path: str | Path, device: str) -> Model:
     """The model of a file that was read."""
+    if (name := read.facts.get("method")) != method.name:
+        raise StoreError(f"{path} holds a model of the method '{str(name)[:60]}', not '{method.name}': use ipal.load.")
     given = read.facts.get("settings")
     try:
         config = learner_config(method, {**(given if isinstance(given, dict) else {}), "device": device})
@@ -234,7 +218,7 @@ def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, r
     load_generator(generator.manual_seed(config.seed), tensors["generator"])  # weights were drawn with it meanwhile
     state = State(classes, memory, generator, network, optimizer, rate, teacher)
     model = Model(config, runtime, schema, state, calibration, tuple(found.history))
-    check_same(tensors, {**_every(model), "generator": tensors["generator"]})
+    check_same(tensors, {**model.tensors(), "generator": tensors["generator"]})
     return model
 
 

@@ -23,6 +23,7 @@ from ipal.estimator.open_world import unknown
 from ipal.estimator.settings import LearnerConfig, learner_config
 from ipal.estimator.verbose import shown
 from ipal.methods.base import Method
+from ipal.state.snapshot import Snapshot
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
@@ -252,6 +253,23 @@ class Learner:
             last task's nodes.
         """
         files.save(self.model_, path, moments=moments)
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "cpu") -> Self:
+        """A learner of this method from a file written by `save`; `ipal.load` finds the method by itself.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        device : str, default="cpu"
+            Where to compute.
+
+        Returns
+        -------
+        Learner
+        """
+        return cls._of(files.of_snapshot(cls._method, Snapshot.load(Path(path)), path, device))
 
     @classmethod
     def _of(cls, model: Model) -> Self:

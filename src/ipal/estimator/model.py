@@ -3,6 +3,7 @@
 Learning gives another model. A thread that predicts with the old one is not affected.
 """
 
+from collections import defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from ipal.backend.finite import check_scores
 from ipal.backend.runtime import Runtime
+from ipal.config import attribute_docs
 from ipal.data.feature_names import arranged, kept_names
 from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
@@ -24,7 +26,6 @@ from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, fit_task, in
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator.convert.pyg import graph_of
 from ipal.estimator.history import Event, learned
-from ipal.estimator.kept import kept_items
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened, usual_by_means
 from ipal.estimator.settings import LearnerConfig
 from ipal.methods.base import Compute, LeavesOneOut, Method, OnePass, Outputs, Remembered, Trained, UsualMargins
@@ -32,7 +33,16 @@ from ipal.nn.compute import GraphCompute
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.margins import log_probabilities, margins
 from ipal.nn.network import Network
-from ipal.state.value import State
+from ipal.state.value import State, flatten, moment_tensors, network_tensors
+
+KEPT = {
+    "encoder": "encoder weights",
+    "head": "classifier weights",
+    "generator": "random state",
+    "calibration": "quantiles of a few scores of training nodes, by class",
+}
+LEARNING = {"optimizer": "optimiser moments", "teacher": "network before the task"}
+"""What is kept only while learning goes on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,13 +282,28 @@ class Model:
         """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
         return dict(zip(map(str, self.labels), self.method.remembered(self.state.memory), strict=False))
 
+    def tensors(self, *, complete: bool = False) -> dict[str, Tensor]:
+        """All that is kept, also only while learning, by name; with what follows from the memory, or without."""
+        state, memory = self.state, self.state.memory
+        found = {"generator": state.generator.get_state(), **network_tensors(state.network)}
+        found |= flatten(self.method.complete(memory) if complete else memory, "memory")
+        found |= {f"calibration.{name}": tensor for name, tensor in self.calibration.tensors().items()}
+        return found | moment_tensors(state.network, state.optimizer) | network_tensors(state.teacher, "teacher.")
+
     def memory_report(self) -> dict[str, Any]:
         """Everything that a saved model holds, in bytes and in words; and what is kept only while learning goes on."""
-        always, learning = kept_items(self.method, self.state, self.calibration)
+        sizes: dict[str, int] = defaultdict(int)
+        for name, tensor in self.tensors(complete=True).items():
+            sizes[name.removeprefix("memory.").split(".")[0]] += tensor.numel() * tensor.element_size()
+        words = attribute_docs(type(self.state.memory)) | KEPT | LEARNING
+        items: list[dict[str, Any]] = [
+            {"kind": kind, "what": words.get(kind, kind), "bytes": size} for kind, size in sizes.items() if size
+        ]
+        always = [item for item in items if item["kind"] not in LEARNING]
         return {
             "items": always,
             "bytes": sum(item["bytes"] for item in always),
-            "only_while_learning": learning,
+            "only_while_learning": [item for item in items if item["kind"] in LEARNING],
             "stores_exemplars": self.stores_exemplars,
             "stores_all_tasks": self.method.keeps == "everything",
             "nodes_behind_class": self.nodes_behind_class(),
