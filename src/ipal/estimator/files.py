@@ -212,8 +212,8 @@ def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, r
     memory = None if template is None else unflatten(template, type(template), "memory", here, sizes)
     if memory is not None and hasattr(memory, "check"):
         memory.check(len(classes), parameters, whole)
-    own = {name[12:]: tensor for name, tensor in tensors.items() if name.startswith("calibration.")}
-    calibration = Calibration.of_tensors(own)
+    empty = Calibration.empty()
+    calibration = unflatten(empty, Calibration | None, "calibration", tensors, sizes) or empty
     calibration.check(len(classes), sum(event.fingerprint is not None for event in found.history) + (not whole))
     load_generator(generator.manual_seed(config.seed), tensors["generator"])  # weights were drawn with it meanwhile
     state = State(classes, memory, generator, network, optimizer, rate, teacher)

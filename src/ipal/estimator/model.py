@@ -287,7 +287,7 @@ class Model:
         state, memory = self.state, self.state.memory
         found = {"generator": state.generator.get_state(), **network_tensors(state.network)}
         found |= flatten(self.method.complete(memory) if complete else memory, "memory")
-        found |= {f"calibration.{name}": tensor for name, tensor in self.calibration.tensors().items()}
+        found |= flatten(self.calibration or None, "calibration")
         return found | moment_tensors(state.network, state.optimizer) | network_tensors(state.teacher, "teacher.")
 
     def memory_report(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ not there to be asked again. A class that comes again is judged by the last task
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.checks import check_shapes, require
+from ipal.backend.checks import require
 from ipal.backend.finite import check_scores
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
@@ -161,28 +161,11 @@ class Calibration:
         below, above = np.maximum(ordered[0] - novelty, 0) / unit, np.maximum(novelty - ordered[-1], 0) / unit
         return np.asarray(np.where(below > 0, shares[0] * np.exp(-below), 1 - (1 - found) * np.exp(-above)))
 
-    # ------------------------------------------------------------------ as tensors
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {field.name: getattr(self, field.name) for field in fields(self)} if self else {}
-
-    @classmethod
-    def of_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
-        if not tensors:
-            return cls.empty()
-        for field in fields(cls):
-            require(field.name in tensors, f"'calibration.{field.name}' is missing")
-        return cls(**{field.name: tensors[field.name].cpu() for field in fields(cls)})
-
     def check(self, classes: int, tasks: int) -> None:
         """Refuse what cannot have come from a model of so many classes that has learned so many tasks."""
-        if not self.tensors():
-            return
-        rows, like = self.task.numel(), Calibration.empty()
-        sizes = {"task": (rows,), "count": (rows, classes), "right": (rows,), "confidence": (rows, len(POWERS))}
-        check_shapes(self.tensors(), (sizes | dict.fromkeys(("margin", "rivals", "novelty"), (rows, LEVELS))).items())
-        for name, tensor in self.tensors().items():
-            require(tensor.dtype == getattr(like, name).dtype, f"'calibration.{name}' holds {tensor.dtype}")
+        rows = len(self.task)
+        require(all(len(getattr(self, f.name)) == rows for f in fields(self)), "its calibration has rows of some tasks")
+        require(not rows or self.count.shape[1] == classes, "'calibration.count' has not one column for every class")
         require(((self.task >= 0) & (self.task < tasks)).all(), "'calibration.task' holds other numbers")
         require((self.task.diff() > 0).all(), "'calibration.task' is out of order")
         require((self.count >= 0).all() and (self.count.sum(dim=1) > 0).all(), "'calibration.count' is no count")
