@@ -41,9 +41,9 @@ def _number(value: Any) -> str:
 
 def _set_by_hand(config: LearnerConfig) -> dict[str, Any]:
     """Settings that are not the method's own; a section as what it changes of it."""
-    found = {}
-    for name, field in settings_model(type(config.method)).model_fields.items():
-        value, default = config.given[name], field.get_default()
+    found, fields = {}, settings_model(type(config.method)).model_fields
+    for name, value in config.given.items():
+        default = fields[name].get_default()
         if isinstance(value, BaseModel) and isinstance(default, BaseModel):
             found[name] = {key: one for key, one in value if one != getattr(default, key)}
         elif value != default:
