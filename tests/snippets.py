@@ -17,7 +17,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ import typer.main
 import yaml
 
 from ipal.bench.experiment_file import read_experiment
-from ipal.bench.jobs import Ended, Engine, GroupRunner, Job
+from ipal.bench.jobs import Ended, Engine, GroupRunner, Job, pack
 from ipal.cli import app
 from ipal.cli.app import wanted_run
 from ipal.config import RunConfig
@@ -165,8 +165,8 @@ class Visitor:
 def in_this_process(address: str | None = None) -> Engine:
     """An engine for a bench that starts no processes: the same runs, sooner. Processes have tests of their own."""
 
-    def engine(groups: Any, size: int | None, started: Callable[[Job], None]) -> Iterator[Ended]:
-        for group in groups:
+    def engine(jobs: Sequence[Job], size: int | None, started: Callable[[Job], None]) -> Iterator[Ended]:
+        for group in pack(jobs):
             for job in group.jobs:
                 started(job)
             reasons = GroupRunner()(group)
