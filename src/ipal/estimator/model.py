@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -411,9 +411,17 @@ def _of_schema(graph: Graph, schema: Schema) -> Graph:
     return graph
 
 
-def model_of(fitted: Any) -> Model:
+class Fitted(Protocol):
+    """A learner that has learned."""
+
+    @property
+    def model_(self) -> Model: ...
+
+
+def model_of(fitted: Fitted | Model) -> Model:
     """What was learned: by a learner, or the model itself."""
-    model = fitted.model_ if hasattr(type(fitted), "model_") else fitted
-    if not isinstance(model, Model):
+    if isinstance(fitted, Model):
+        return fitted
+    if not hasattr(type(fitted), "model_"):
         raise ConfigError(f"A fitted learner is needed, as ipal.IPAL().partial_fit(data), not {shortened(fitted)}.")
-    return model
+    return fitted.model_

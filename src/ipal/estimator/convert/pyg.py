@@ -32,12 +32,7 @@ READS = (
 
 def graph_of(data: "Data | GraphData", *, undirected: bool = False) -> Graph:
     """Features and edges of a `Data`; edges are taken as they are, directed where they are, unless said otherwise."""
-    kind = type(data).__name__
-    if kind == "HeteroData":
-        raise DataError(
-            "A HeteroData has several kinds of nodes: make one graph of it by data.to_homogeneous(), with features of "
-            "one width."
-        )
+    kind = one_kind(data)
     if isinstance(data, Graph) or not hasattr(data, "x"):
         raise DataError(f"A {kind} is not read as it is: pass data = ipal.graph_from(…), which takes {READS}.")
     if data.x is None:
@@ -46,6 +41,16 @@ def graph_of(data: "Data | GraphData", *, undirected: bool = False) -> Graph:
     edges, weights = _edges(data, x.shape[0] if x.ndim else 0)
     names = data.columns if isinstance(data, GraphData) else ()
     return checked_graph(x, edges, undirected=undirected, weights=weights, columns=names)
+
+
+def one_kind(data: Any) -> str:
+    """The name of its type; of a graph with several kinds of nodes a sentence."""
+    if "HeteroData" in {kind.__name__ for kind in type(data).__mro__}:
+        raise DataError(
+            "A HeteroData has several kinds of nodes: make one graph of it by data.to_homogeneous(), with features of "
+            "one width."
+        )
+    return type(data).__name__
 
 
 def both_ways(data: "Data") -> "Data":
@@ -162,7 +167,8 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
         return labels.astype(np.str_)
     raise DataError(
         "The labels must be whole numbers or strings, all of one kind: where some say that there is none, set "
-        "data.train_mask, True for the nodes with one; else set data.y = [str(label) for label in data.y]."
+        "data.train_mask, True for the nodes with one; else number the classes 0, 1, 2, …, or set data.y = "
+        "[str(label) for label in data.y]."
     )
 
 

@@ -13,7 +13,7 @@ not there to be asked again. A class that comes again is judged by the last task
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -32,9 +32,8 @@ from ipal.methods.classifier import predicts_by_network_alone
 from ipal.nn.margins import LEAST, log_probabilities, margins
 from ipal.state.value import copied
 
-if TYPE_CHECKING:  # a model holds a calibration
-    from ipal.estimator.model import Model
-
+Model = Any
+"""An `ipal.estimator.model.Model`, which holds a calibration."""
 FEWEST = 64
 """Training nodes of a task: of fewer, too few would be asked to say anything."""
 MOST = 1024
@@ -207,9 +206,9 @@ class Asked(NamedTuple):
     novelty: Tensor
 
 
-def calibrated(model: "Model", task: Task, number: int) -> Calibration:
+def calibrated(model: Model, task: Task, number: int) -> Calibration:
     """What is known after a task, which a method that leaves out nodes has learned, and others are about to."""
-    known = model.calibration.padded(len(model.labels))
+    known: Calibration = model.calibration.padded(len(model.labels))
     if model.config.calibration == 0 or len(task.nodes) < FEWEST or len(model.labels) < 2:
         return known
     try:
@@ -236,7 +235,7 @@ def shown(asked: Asked, nodes_of_classes: Tensor, number: int) -> Calibration:
     )
 
 
-def _asked(model: "Model", task: Task) -> tuple[Asked, Tensor]:
+def _asked(model: Model, task: Task) -> tuple[Asked, Tensor]:
     """What is said of nodes that are left out, or set aside; and how many known nodes each class has."""
     random = np.random.default_rng([model.config.seed, len(task.nodes), 4])
     if isinstance(model.method, LeavesOneOut):
@@ -251,7 +250,7 @@ def _asked(model: "Model", task: Task) -> tuple[Asked, Tensor]:
     return Asked(*map(torch.cat, zip(*parts, strict=True))), nodes
 
 
-def _left_out(model: "Model", method: LeavesOneOut, task: Task, random: np.random.Generator) -> Asked:
+def _left_out(model: Model, method: LeavesOneOut, task: Task, random: np.random.Generator) -> Asked:
     """Some nodes, each by the model that it did not teach; its neighbours are as they are."""
     numbered = model.numbered(task)
     rows = torch.from_numpy(numbered.labels)
@@ -269,7 +268,7 @@ def _left_out(model: "Model", method: LeavesOneOut, task: Task, random: np.rando
     return Asked(rows[some], logs, margin, margin, novelty)
 
 
-def _taught_without(model: "Model", task: Task, aside: NDArray[np.bool_]) -> "Model":
+def _taught_without(model: Model, task: Task, aside: NDArray[np.bool_]) -> Model:
     """A copy that learns a task that begins, without some of its training nodes."""
     some, method = Task(task.graph, task.nodes[~aside], task.labels[~aside]), model.method
     ends = not predicts_by_network_alone(method)
@@ -278,7 +277,7 @@ def _taught_without(model: "Model", task: Task, aside: NDArray[np.bool_]) -> "Mo
     )
 
 
-def _set_aside(model: "Model", task: Task, aside: NDArray[np.bool_]) -> Asked:
+def _set_aside(model: Model, task: Task, aside: NDArray[np.bool_]) -> Asked:
     """Nodes that a copy of a model did not learn."""
     nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(model.numbered(task).labels[aside])
     scores, novelty = model.scores_and_novelty(task.graph)
@@ -300,7 +299,7 @@ def usual_by_means(logs: Tensor) -> UsualMargins:
     return UsualMargins(torch.zeros_like(own), own.clamp_min(LEAST))
 
 
-def fewer_rivals(model: "Model", logs: Tensor, labels: Tensor) -> Tensor | None:
+def fewer_rivals(model: Model, logs: Tensor, labels: Tensor) -> Tensor | None:
     """Margins of nodes as if their class had only as many rivals as the classes before; None where it had none.
 
     Classes of earlier tasks have more rivals by now. What more rivals do is measured where nodes are there to be asked.
@@ -318,7 +317,7 @@ def fewer_rivals(model: "Model", logs: Tensor, labels: Tensor) -> Tensor | None:
     return found
 
 
-def _nodes_of(model: "Model") -> Tensor:
+def _nodes_of(model: Model) -> Tensor:
     """How many nodes each class has; the same for all where that is not kept, or not found in a copy."""
     found = model.nodes_of_classes() if model.keeps_classes else torch.zeros(0)
     return found if len(found) == len(model.labels) else torch.ones(len(model.labels))
