@@ -21,8 +21,8 @@ from ipal.data.labels import Labels, labelled
 from ipal.engine.trainer import fresh_network
 from ipal.errors import shortened
 from ipal.estimator.files import snapshot
-from ipal.estimator.learner import Learner, model_of
-from ipal.estimator.model import Model
+from ipal.estimator.learner import Learner
+from ipal.estimator.model import Model, model_of
 from ipal.methods.base import Remembered, Trained
 from ipal.runs.resolved import Resolved
 

@@ -18,8 +18,8 @@ from ipal._version import __version__
 from ipal.deploy.export.check import GRAPHS, TOLERANCE, check
 from ipal.deploy.export.traced import Inference
 from ipal.errors import CapacityError, ConfigError, shortened
-from ipal.estimator.learner import Learner, model_of
-from ipal.estimator.model import Model
+from ipal.estimator.learner import Learner
+from ipal.estimator.model import Model, model_of
 from ipal.system.files import written_whole
 from ipal.system.optional import need_extra
 
