@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Directed, Force, GraphName, ModelName, Runs
+from ipal.cli.app import RUNS, AsJson, DataRoot, Force, GraphName, ModelName, Runs
 from ipal.cli.models import new_file, opened
 from ipal.errors import ConfigError
 
@@ -26,7 +26,6 @@ def explain(
     figure: Annotated[
         Path | None, typer.Option("--figure", metavar="FILE", help="Also draw them, into a .png or .svg file.")
     ] = None,
-    directed: Directed = None,
     force: Force = False,
     runs: Runs = RUNS,
     root: DataRoot = None,
@@ -41,7 +40,7 @@ def explain(
     and, but for its normalisation, analytic; a first order for encoders.
     """
     target = None if figure is None else _drawing(figure, force)
-    _, model, data, _ = opened(name, graph, runs, root, directed)
+    _, model, data = opened(name, graph, runs, root)
 
     from ipal.data.datasets.node_ids import node_numbers
     from ipal.estimator.explain import explained

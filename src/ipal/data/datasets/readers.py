@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges
 from ipal.data.labels import UNLABELLED, whole_labels
-from ipal.errors import CapacityError, DataError, say_ignored
+from ipal.errors import CapacityError, DataError, say_unused
 from ipal.system import free_memory
 from ipal.system.arrays import read_npz
 from ipal.system.files import make_folder, open_plain, written_whole
@@ -171,7 +171,7 @@ def _say_what_is_ignored(path: Path) -> None:
         names = set(archive.namelist())
     for name in EDGE_PARTS_NOT_USED:
         if f"{name}.npy" in names:
-            say_ignored(f"the array {name} of {path}")
+            say_unused(f"the array {name} of {path}; an edge counts by edge_weight alone")
 
 
 def _plain_features(arrays: dict[str, NDArray[Any]], path: Path) -> Features | None:
