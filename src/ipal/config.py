@@ -314,7 +314,7 @@ def explain(error: ValidationError, known: Iterable[str], prefix: str = "", sett
         first = inside[0] if inside else first
     parts = _keys(first["loc"])
     path = prefix + ".".join(settings if part == "settings" else part for part in parts)
-    if first["type"] == "extra_forbidden":
+    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
         return ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, known)}", path)
     if first["type"] == "missing":
         return ConfigError(f"The setting '{path}' is missing.", path)
