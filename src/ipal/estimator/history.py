@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ipal.data.graph import content_hash
+from ipal.data.dataset import content_hash
 from ipal.data.task import Task
 from ipal.errors import ConfigError, shortened
 

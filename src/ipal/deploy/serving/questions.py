@@ -195,7 +195,7 @@ def _npz(body: bytes | bytearray, limits: Limits) -> Parts:
             raise DataError(f"The array '{name[:40]}' is not known.{did_you_mean(name[:40], sorted(WITH_ARRAYS))}")
         return name in WITH_ARRAYS
 
-    def allow(_: int, unpacked: int) -> None:
+    def allow(unpacked: int) -> None:
         if unpacked > limits.bytes:
             raise TooLargeError(
                 f"The arrays take {unpacked} bytes when unpacked; at most {limits.bytes} are taken (--max-bytes)."

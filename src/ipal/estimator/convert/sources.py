@@ -12,9 +12,8 @@ import torch
 
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import checked, load_to_predict
-from ipal.data.datasets.columns import table_of
 from ipal.data.datasets.readers import FACTS, RawGraph
-from ipal.data.datasets.tables import Roles, assembled, read_tables
+from ipal.data.datasets.tables import Roles, Table, assembled, read_tables
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import NO_NAME
 from ipal.errors import ConfigError, DataError, shortened
@@ -132,7 +131,7 @@ def _roles(said: dict[str, Any], features: Any) -> Roles:
 def _of_tables(nodes: Any, edges: Any, roles: Roles) -> RawGraph:
     if all(isinstance(one, str | os.PathLike) for one in (nodes, edges)):
         return read_tables(Path(nodes), Path(edges), roles)
-    tables = table_of(_columns(nodes), "the table of nodes"), table_of(_columns(edges), "the table of edges")
+    tables = Table("the table of nodes", _columns(nodes)), Table("the table of edges", _columns(edges))
     return assembled(*tables, roles)
 
 
@@ -180,7 +179,7 @@ def _of_networkx(graph: Any, roles: Roles) -> RawGraph:
     edges = {"source": [end[0] for end in ends], "target": [end[1] for end in ends]}
     if any(key in known for *_, known in ends):
         edges[key] = [known.get(key, 1) for *_, known in ends]  # as networkx has it
-    return assembled(table_of(columns, "the networkx graph"), table_of(edges, "the table of edges"), roles)
+    return assembled(Table("the networkx graph", columns), Table("the table of edges", edges), roles)
 
 
 def _of_matrix(matrix: Any, x: Any, y: Any) -> RawGraph:
