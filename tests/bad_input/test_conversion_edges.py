@@ -78,7 +78,10 @@ NO_WEIGHTS: dict[str, tuple[dict[str, Any], str]] = {
     "too many": ({"edge_weight": torch.ones(E.shape[1] + 1)}, "one number for each of the 120 edges"),
     "ragged": ({"edge_weight": [[1.0], [1.0, 2.0]]}, "same length"),
     "negative in adj_t": ({"edge_index": None, "adj_t": -torch.from_numpy(MATRIX)}, "finite and positive"),
-    "complex adj_t": ({"edge_index": None, "adj_t": sp.csr_array(MATRIX * 1j)}, "holds complex"),
+    "complex adj_t": (
+        {"edge_index": None, "adj_t": sp.csr_array(MATRIX * 1j)},
+        "matrix of numbers, 40 by 40; this one is .* of complex",
+    ),
     "of no edge_index": ({"edge_index": None, "adj_t": adjacency(), "edge_weight": WEIGHTS}, "said twice"),
 }
 

@@ -126,7 +126,7 @@ def test_a_model_that_is_not_calibrated_rejects_nothing_and_gives_no_sets(
     data = ipal.graph_from(ipal.load_dataset(GRAPH))
     ipal.NCM(calibration=0).partial_fit(data).save(tmp_path / "model")
     say = ["predict", tmp_path / "model", "--graph", GRAPH, "-o", "out.csv"]
-    complaint(command(*say, option, "0.5"), "its setting calibration is 0")
+    complaint(command(*say, option, "0.5"), "it is not calibrated")
     assert not Path("out.csv").exists()
     assert command(*say).code == 0, "but it predicts"
 
