@@ -21,8 +21,7 @@ from ipal.nn import propagated_features
 from ipal.nn.embed import embeddings
 from ipal.nn.encoders import Encoder
 from ipal.nn.network import Network
-from ipal.nn.per_node_gradients import network_importance, whole_propagation
-from ipal.nn.slope_patterns import Size
+from ipal.nn.per_node_gradients import Size, network_importance, whole_propagation
 
 ROWS_AT_ONCE = 4096
 
