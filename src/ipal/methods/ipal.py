@@ -13,22 +13,18 @@ The paper is silent on epochs and on a last ReLU. A class that comes again is le
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ipal.config import Count, Draws, EncoderConfig, NonNegative, Restart, TrainConfig
 from ipal.data.centrality import NodeWeights, node_weights
-from ipal.methods.base import HardExamples, TaskContext, Terms, relative_distance, with_middle
+from ipal.methods.base import Batch, HardExamples, Network, TaskContext, Terms, relative_distance, with_middle
 from ipal.methods.shared.prototypes import PrototypeClassifier, PrototypeContext, PrototypeMemory
 from ipal.nn import losses as eq
 from ipal.nn.in_pieces import in_pieces
 from ipal.nn.truncated_beta import TruncatedBeta
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,9 +79,7 @@ class IPAL(PrototypeClassifier):
         held = eq.OldPrototypes.of(old.mean)
         return IPALContext.of(context.with_before(), r, remembered=old, held=held, mixing=mixing)
 
-    def loss(
-        self, network: "Network", memory: Any, batch: "Batch", context: IPALContext, rng: torch.Generator
-    ) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: IPALContext, rng: torch.Generator) -> Terms:
         """Eq. 13: the contrast of Eq. 10 and gamma times the distillation."""
         here, directed = batch.positions, self.directed
         f = network.encoder(batch.graph)

@@ -138,10 +138,12 @@ class TensorCompute(ABC):
             found.append((walked / row_lengths(walked[:, : part.linear])).float())
         return torch.cat(found, dim=1)
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def propagated(self, *given: Any, **options: Any) -> NoReturn:
         raise ConfigError(
-            f"The method cannot be exported or explained: its predictions use `{name}`, which gives no tensors."
+            "The method cannot be exported or explained: its predictions use more than products, lengths and rows."
         )
+
+    walked = unit_rows = propagation = outputs = labels = propagated
 
 
 def row_lengths(rows: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def network_importance(
     head, encoder = network.classifier, network.encoder
     f = encoder(operators(task, runtime, encoder.needs))
     total = {}
-    for index, g in enumerate(output_gradient.split([len(block) for block in head.weights], dim=1)):
+    for index, g in enumerate(torch.split(output_gradient, [len(block) for block in head.weights], dim=1)):
         total[f"head.weights.{index}"], total[f"head.biases.{index}"] = size(g).T @ size(f), size(g).sum(dim=0)
     found = _of_encoder(encoder, task, output_gradient @ head.weight, size, runtime)
     total |= {f"encoder.{name}": value for name, value in found.items()}
@@ -60,10 +60,10 @@ def network_importance(
 def _of_encoder(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
     """Sum over training nodes; `g` is the derivative of each node's scalar with respect to its embedding."""
     layer = type(encoder).layer  # a subclass may compute something else
-    if layer is APPNP.layer:
+    if isinstance(encoder, APPNP) and layer is APPNP.layer:
         rows = picked(encoder.rows.of(task.graph, runtime), torch.from_numpy(task.nodes), g.device)
         return _of_single_rows(encoder, rows, g, size)
-    if layer is GCN.layer and encoder.num_layers == 2:
+    if isinstance(encoder, GCN) and layer is GCN.layer and encoder.num_layers == 2:
         return _of_two_convolutions(encoder, task, g, size, runtime)
     return _node_by_node(encoder, task, g, size, runtime)
 
@@ -91,7 +91,7 @@ def _of_single_rows(encoder: Encoder, rows: Tensor, g: Tensor, size: Size) -> di
     return total
 
 
-def _of_two_convolutions(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
+def _of_two_convolutions(encoder: GCN, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
     r"""Sums for two graph convolutions.
 
     With u = g W^T the gradient of node i with respect to the first weight from input f to unit k is
@@ -157,8 +157,8 @@ def _dense(matrix: Any) -> np.ndarray:
 
 def _cut(numbers: Tensor, room: int) -> Iterator[Tensor]:
     """Places in `numbers`, in parts that hold about `room` of them."""
-    part = (numbers.cumsum(dim=0) / room).long()
-    yield from torch.arange(len(numbers), device=numbers.device).split(part.unique(return_counts=True)[1].tolist())
+    _, lengths = torch.unique((numbers.cumsum(dim=0) / room).long(), return_counts=True)
+    yield from torch.split(torch.arange(len(numbers), device=numbers.device), lengths.tolist())
 
 
 @torch.enable_grad()
