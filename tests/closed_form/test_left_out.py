@@ -12,14 +12,15 @@ from torch import Tensor
 
 from ipal import Analytic
 from ipal.backend.checks import MisfitError
-from ipal.closed_form import left_out
-from ipal.closed_form.left_out import (
+from ipal.closed_form import ridge as left_out
+from ipal.closed_form.ridge import (
     FIRST_RIDGE,
     FIRST_SCALE,
     RIDGES,
     SCALES,
     LeftOut,
     Products,
+    factorise,
     interpolated,
     left_out_scores,
     log_losses,
@@ -27,10 +28,7 @@ from ipal.closed_form.left_out import (
     products_by_ridge,
     spaced,
 )
-from ipal.closed_form.lower_half import mirrored
-from ipal.closed_form.ridge import factorise
-from ipal.closed_form.rows import Rows
-from ipal.closed_form.sums import Kind, Normal, Sums
+from ipal.closed_form.sums import Kind, Normal, Rows, Sums, mirrored
 from ipal.errors import NonFiniteError
 from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, case, memory, solved
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from ipal.closed_form.left_out import FIRST_RIDGE, FIRST_SCALE
 from ipal.closed_form.method import Analytic, Solved
+from ipal.closed_form.ridge import FIRST_RIDGE, FIRST_SCALE
 from ipal.data.graph import checked_graph
 from ipal.data.task import Task
 from ipal.estimator import files

@@ -22,8 +22,7 @@ from ipal.methods.ncm import NCM
 from ipal.methods.shared import scatter
 from ipal.methods.shared.exemplars import disjoint_union
 from ipal.methods.shared.propagated_features import FeatureSums
-from ipal.methods.shared.scatter import ScatterMemory
-from ipal.methods.slda import SLDA
+from ipal.methods.slda import SLDA, ScatterMemory
 from ipal.nn import propagated_features
 from ipal.nn.propagated_features import COLUMNS_AT_ONCE, lengths, propagated
 from ipal.state.value import flatten

@@ -20,11 +20,17 @@ from torch import Tensor
 from ipal.backend.checks import check_counts, require
 from ipal.backend.propagated import DEFAULTS
 from ipal.closed_form.feature_map import FeatureMap, pieces, take
-from ipal.closed_form.left_out import COLUMNS, RIDGES, LeftOut, check_left_out, left_out_scores, products_by_factor
-from ipal.closed_form.lower_half import mirrored
-from ipal.closed_form.ridge import factorise, ridge_weights
-from ipal.closed_form.rows import Rows, rounded
-from ipal.closed_form.sums import Kind, Normal, Sums
+from ipal.closed_form.ridge import (
+    COLUMNS,
+    RIDGES,
+    LeftOut,
+    check_left_out,
+    factorise,
+    left_out_scores,
+    products_by_factor,
+    ridge_weights,
+)
+from ipal.closed_form.sums import Kind, Normal, Rows, Sums, mirrored, rounded
 from ipal.config import MOST_LAYERS, Positive, Restart, TestGraph
 from ipal.data.derived import Derives
 from ipal.data.graph import Graph

@@ -23,8 +23,8 @@ from ipal.config import EncoderConfig, TestGraph, TrainConfig
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.nn.compute import GraphCompute
-from ipal.nn.head import Head
 from ipal.nn.network import Batch as Batch
+from ipal.nn.network import Head
 from ipal.nn.network import Network as Network
 
 Extended = TypeVar("Extended", bound="TaskContext")
