@@ -15,12 +15,12 @@ from torch.autograd import gradcheck
 from ipal.backend.operators import Operators
 from ipal.config import EncoderConfig
 from ipal.data.graph import Graph
+from ipal.methods import twp as attention_module
 from ipal.methods.classifier import balanced_cross_entropy
 from ipal.methods.ewc import elastic_penalty, likelihood_gradient
 from ipal.methods.lwf import output_distillation
 from ipal.methods.mas import length_gradient, running_mean
 from ipal.methods.pr import replay_cross_entropy
-from ipal.methods.shared import attention as attention_module
 from ipal.methods.shared.anchored import merged_pulls, quadratic_pull
 from ipal.methods.twp import attention, attention_gradient, attention_length_gradient, gradient_length
 from ipal.nn.encoders import GCN

@@ -18,8 +18,8 @@ from ipal.errors import CapacityError
 from ipal.estimator.model import Model, begin_learning, empty_model
 from ipal.estimator.open_world.calibration import usual_by_means
 from ipal.estimator.settings import shared_settings
+from ipal.methods import slda
 from ipal.methods.ncm import NCM
-from ipal.methods.shared import scatter
 from ipal.methods.shared.exemplars import disjoint_union
 from ipal.methods.shared.propagated_features import FeatureSums
 from ipal.methods.slda import SLDA, ScatterMemory
@@ -118,7 +118,7 @@ def test_sums_and_products_are_those_of_propagated_features(steps, tiny_stream: 
 def test_slda_takes_in_a_class_in_pieces_as_at_once(tiny_stream: TaskStream, monkeypatch):
     tasks = tiny_stream.task(0), tiny_stream.task(1), tiny_stream.task(0)  # whose classes come again
     whole = learn(config(SLDA), *tasks).state.memory.scatter
-    monkeypatch.setattr(scatter, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(slda, "ROWS_AT_ONCE", 7)
     torch.testing.assert_close(learn(config(SLDA), *tasks).state.memory.scatter, whole, rtol=1e-4, atol=1e-4)
 
 
@@ -137,10 +137,10 @@ def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskS
 
 
 def test_scores_of_class_means_by_hand():
-    # Means at 0, 1 and 3 on a line, weights of 4 times these, offsets of -2 times their squares: a variance of 1/4.
+    # Means at 0, 1 and 3 on a line, and a variance of 1/4: weights of 4 times these, offsets of -2 times their squares.
     means = torch.tensor([[0.0], [1.0], [3.0]])
     sums = FeatureSums(2 * means, torch.full((3,), 2))
-    memory = ScatterMemory(sums, torch.eye(1), 4 * means, -2 * means.square()[:, 0])
+    memory = ScatterMemory(sums, torch.tensor([[3 / 4]]))  # of six nodes in three classes
     logs = SLDA().mean_logs(memory)
     assert logs.tolist() == [[0, -2, -18], [0, 2, -6], [0, 10, 18]]
     # Ahead of the nearest other by 2 (0 over 1), 2 (1 over 0), 8 (3 over 1): margins of nodes grow with these.

@@ -6,7 +6,6 @@ ridge and the scale with the least sum over classes are used. No validation node
 """
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -17,58 +16,25 @@ from torch import Tensor
 from ipal.backend.checks import require
 from ipal.closed_form.sums import Normal, Rows, Sums
 from ipal.errors import DataError, NonFiniteError
-from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
-
-WORST_CONDITION = 1e12
-"""Beyond it, a float64 solve returns mostly rounding."""
-MOST_RIDGE = 1e6
+from ipal.nn.cholesky import shifted_cholesky
 
 
-class IllConditioned(UserWarning):
-    """A system could not be solved with the ridge asked for."""
+def factorise(gram: Tensor, ridge: float) -> Tensor:
+    """Lower Cholesky factor of A + ridge * I."""
+    lower, failed = shifted_cholesky(gram, ridge)
+    if failed:
+        raise DataError(f"With a ridge of {ridge:g} the sums cannot be solved: they are no sums over nodes.")
+    return lower
 
 
-@dataclass(frozen=True, eq=False)
-class Factor:
-    """A + ridge as a product of triangles, ready to solve with."""
-
-    lower: Tensor
-    ridge: float
-    """The ridge that was really used."""
-
-
-def factorise(gram: Tensor, ridge: float) -> Factor:
-    """Cholesky factor of A + ridge * I. A ridge too small to solve with is raised, with a warning."""
-    used = ridge
-    while True:
-        lower, failed = shifted_cholesky(gram, used)
-        pivots = lower.diagonal()
-        # The squared ratio of the pivots is a lower bound of the condition number, and costs nothing.
-        if not failed and float(pivots.max() / pivots.min()) < WORST_CONDITION**0.5:
-            break
-        used = max(used * 10, 1e-10 * float(mean_diagonal(gram)))
-        if used > MOST_RIDGE * len(gram):
-            raise DataError(
-                f"No ridge makes these sums solvable (tried from {ridge:g} on): they are no sums over nodes, or the "
-                "ridge is too large to be added to them."
-            )
-    if used != ridge:
-        warnings.warn(
-            f"A ridge of {ridge:g} is too small for these sums (ill-conditioned): {used:g} was used instead.",
-            IllConditioned,
-            stacklevel=2,
-        )
-    return Factor(lower, used)
-
-
-def ridge_weights(factor: Factor, mean: Tensor) -> Tensor:
-    r"""Weights of the classes, (width, classes).
+def ridge_weights(lower: Tensor, mean: Tensor) -> Tensor:
+    r"""Weights of the classes, (width, classes), by the factor of A + lambda.
 
     .. math:: W = (A + \lambda I)^{-1} M
 
     Source: Hoerl & Kennard 1970, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", Eq. 2.1.
     """
-    return torch.cholesky_solve(mean, factor.lower)
+    return torch.cholesky_solve(mean, lower)
 
 
 RIDGES = tuple(float(f"{10 ** (power / 2):.2g}") for power in range(-10, 1))

@@ -1,7 +1,6 @@
 """Models as files: written whole or not at all, and read after everything in them was checked. Nothing is unpickled."""
 
 import copyreg
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,9 +46,9 @@ def snapshot(model: Model, *, moments: bool = False) -> Snapshot:
 
     Without the optimiser's moments, the next task starts with fresh ones.
     """
-    complete = dataclasses.replace(model.state, memory=model.method.complete(model.state.memory))
-    more = moment_tensors(complete.network, complete.optimizer) if moments else {}
-    return Snapshot(_kept(complete, model.calibration) | more, facts(model))
+    state = model.state
+    more = moment_tensors(state.network, state.optimizer) if moments else {}
+    return Snapshot(_kept(state, model.calibration) | more, facts(model))
 
 
 def checkpoint(model: Model) -> Snapshot:
@@ -134,18 +133,7 @@ def of_snapshot(method: type[Method], read: Snapshot, path: str | Path, device: 
         config = learner_config(method, {**given, "device": device})
     except ConfigError as error:
         raise StoreError(f"{path} is damaged or of another version: {str(error)[:300]}") from error
-    model = restored(config, read, Runtime.of(device), whole=True, source=str(path))
-    _check_complete(model, str(path))
-    return model
-
-
-def _check_complete(model: Model, source: str) -> None:
-    """Refuse a model without what follows from its memory: a file holds it, a checkpoint need not."""
-    memory = model.state.memory
-    complete = model.method.complete(memory)
-    for field in dataclasses.fields(memory) if complete is not memory else ():
-        if getattr(memory, field.name) is None and getattr(complete, field.name) is not None:
-            raise StoreError(f"{source} does not fit this model: 'memory.{field.name}' is missing.")
+    return restored(config, read, Runtime.of(device), whole=True, source=str(path))
 
 
 def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: bool, source: str) -> Model:

@@ -7,17 +7,15 @@ from torch import Tensor
 
 from ipal.config import attribute_docs
 from ipal.estimator.open_world.calibration import Calibration
-from ipal.methods.base import Method
 from ipal.state.value import State, flatten, moment_tensors, network_tensors
 
 Items = list[dict[str, Any]]
 """kind, what, bytes"""
 
 
-def kept_items(method: Method, state: State, calibration: Calibration) -> tuple[Items, Items]:
+def kept_items(state: State, calibration: Calibration) -> tuple[Items, Items]:
     """What a saved model holds, in words and bytes; and what is kept only while learning goes on."""
-    memory = method.complete(state.memory)
-    docs = attribute_docs(type(memory))
+    docs = attribute_docs(type(state.memory))
     groups: dict[tuple[str, str], dict[str, Tensor]] = {
         ("encoder", "encoder weights"): {},
         ("head", "classifier weights"): {},
@@ -25,7 +23,7 @@ def kept_items(method: Method, state: State, calibration: Calibration) -> tuple[
     for name, tensor in network_tensors(state.network).items():
         kind = "encoder" if name.startswith("encoder.") else "head"
         groups[kind, "encoder weights" if kind == "encoder" else "classifier weights"][name] = tensor
-    for name, tensor in flatten(memory, "memory").items():
+    for name, tensor in flatten(state.memory, "memory").items():
         field = name.split(".")[1]
         groups.setdefault((field, docs.get(field, field)), {})[name] = tensor
     groups["generator", "random state"] = {"generator": state.generator.get_state()}

@@ -294,7 +294,7 @@ class Model:
 
     def memory_report(self) -> dict[str, Any]:
         """Everything that a saved model holds, in bytes and in words; and what is kept only while learning goes on."""
-        always, learning = kept_items(self.method, self.state, self.calibration)
+        always, learning = kept_items(self.state, self.calibration)
         return {
             "items": always,
             "bytes": sum(item["bytes"] for item in always),

@@ -12,9 +12,9 @@ and `classify` scores embeddings. A method that trains nothing has `end_task` an
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -68,15 +68,11 @@ class TaskContext:
     """Embeds, scores and differentiates whole tasks on the device of the run."""
     recalled: Tensor | None = None
     """The teacher's embeddings, where they were found together with those of other runs."""
-    looks_back: bool = False
-    """Whether the method asks for the teacher's embeddings (`with_before`)."""
 
     @cached_property
     def before(self) -> Tensor | None:
-        """Embeddings of all training nodes by the teacher; None at the first task, and where nobody asks."""
-        if self.teacher is None or not self.looks_back:
-            return None
-        if self.recalled is not None:
+        """Embeddings of all training nodes by the teacher, found when first asked for; None at the first task."""
+        if self.teacher is None or self.recalled is not None:
             return self.recalled
         return self.compute.embeddings(self.teacher, self.task)
 
@@ -85,22 +81,18 @@ class TaskContext:
         """Number of classes known, those being learned included."""
         return len(self.current) + len(self.old)
 
-    def with_before(self) -> Self:
-        """With the teacher's embeddings of the training nodes."""
-        return replace(self, looks_back=True)
-
     def extended(self, kind: type[Extended], **more: Any) -> Extended:
         """As a context of another kind, which has more fields."""
         return kind(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)
 
     def before_of(self, batch: Batch) -> Tensor:
         """The teacher's embeddings of a batch's nodes. In a mini-batch both networks see the same sample."""
-        assert self.before is not None, "the method has asked for them"
-        assert self.teacher is not None, "likewise"
+        before = self.before
+        assert before is not None, "it is not the first task"
         if isinstance(batch.positions, slice):
-            return self.before
+            return before
         with torch.no_grad():
-            found: Tensor = self.teacher.encoder(batch.graph)
+            found: Tensor = cast(Network, self.teacher).encoder(batch.graph)
         return found
 
     def embeddings(self, network: Network) -> Tensor:
@@ -221,10 +213,6 @@ class Method(ABC):
     ) -> Tensor:
         """The scores of a graph's nodes, or of some, as probabilities, before calibration."""
         return scores.softmax(dim=-1)
-
-    def complete(self, memory: Any) -> Any:
-        """The memory with all that follows from it computed: what a model file holds."""
-        return memory
 
     def chosen(self, memory: Any) -> dict[str, Any]:
         """Settings that were left open, as they are."""

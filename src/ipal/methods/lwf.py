@@ -7,6 +7,7 @@ gradient does not fade with the temperature and `strength` means the same at eac
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -38,12 +39,11 @@ class LwFContext(TaskContext):
 
     def outputs_of(self, batch: Batch) -> Tensor:
         """Of the teacher, for a batch's nodes."""
-        assert self.outputs is not None, "there is a teacher"
-        assert self.teacher is not None, "likewise"
+        assert self.outputs is not None, "it is not the first task"
         if isinstance(batch.positions, slice):
             return self.outputs
         with torch.no_grad():
-            found: Tensor = self.teacher.classifier(self.before_of(batch))
+            found: Tensor = cast(Network, self.teacher).classifier(self.before_of(batch))
         return found
 
 
@@ -61,10 +61,9 @@ class LwF(Classifier):
     default_train = TrainConfig(epochs=50)
 
     def prepare(self, memory: None, context: TaskContext) -> LwFContext:
-        seen = context.with_before()
         with torch.no_grad():
-            outputs = None if seen.teacher is None else seen.teacher.classifier(seen.before)
-        return seen.extended(LwFContext, outputs=outputs)
+            outputs = None if context.teacher is None else context.teacher.classifier(context.before)
+        return context.extended(LwFContext, outputs=outputs)
 
     def loss(self, network: Network, memory: None, batch: Batch, context: LwFContext, rng: torch.Generator) -> Terms:
         logits = network(batch.graph)

@@ -140,7 +140,8 @@ class TensorCompute(ABC):
 
     def propagated(self, *given: Any, **options: Any) -> NoReturn:
         raise ConfigError(
-            "The method cannot be exported or explained: its predictions use more than products, lengths and rows."
+            "The method cannot be exported or explained: its predictions use `propagated`, `walked` or `unit_rows`, "
+            "which give no tensors."
         )
 
     walked = unit_rows = propagation = outputs = labels = propagated

@@ -449,7 +449,7 @@ class _Together(_Group):
         gradient would make a direction of the smallest difference.
         """
         contexts = [one.context for one in trainings]
-        teachers = [one.teacher for one in contexts if one.looks_back and one.teacher is not None]
+        teachers = [one.teacher for one in contexts if one.teacher is not None]
         if len(teachers) < len(contexts):
             return contexts
         graph = self.seats[0].batch.graph
