@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versi
 # What one process has compiled the next one reads, whatever the environment says: a test starts many.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test bench check bits docs dist faults mutants clean
+.PHONY: run test bench check bits docs dist faults clean
 
 run: $(LIGHT)
 	$(BIN)/ipal run --dataset digits --html
@@ -49,10 +49,6 @@ docs: $(INSTALLED)
 	$(BIN)/python scripts/equations.py > docs/equations.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html in a browser."
-
-# Minutes to an hour: whether the tests notice changes of the core. `make mutants ARGS="--only nn/losses.py --jobs 8"`
-mutants: $(INSTALLED)
-	$(BIN)/python scripts/mutants.py --jobs $$(nproc) $(ARGS)
 
 # Wheel and sdist in dist/, checked: their metadata, their files, and the first command in a fresh environment.
 dist: $(LIGHT)

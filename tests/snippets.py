@@ -17,9 +17,9 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,10 @@ import typer.main
 import yaml
 
 from ipal.bench.experiment_file import read_experiment
-from ipal.bench.jobs import Ended, Engine, GroupRunner, Job
+from ipal.bench.jobs import Ended, Engine, GroupRunner, Job, pack
 from ipal.cli import app
-from ipal.cli.app import wanted_run
-from ipal.config import RunConfig
+from ipal.cli.experiment import wanted_run
+from ipal.config import RunConfig, override, parse_assignment
 from ipal.data.datasets import catalog
 from ipal.estimator.registry import METHODS
 from ipal.runs.resolved import check_settings
@@ -165,8 +165,8 @@ class Visitor:
 def in_this_process(address: str | None = None) -> Engine:
     """An engine for a bench that starts no processes: the same runs, sooner. Processes have tests of their own."""
 
-    def engine(groups: Any, size: int | None, started: Callable[[Job], None]) -> Iterator[Ended]:
-        for group in groups:
+    def engine(jobs: Sequence[Job], size: int | None, started: Callable[[Job], None]) -> Iterator[Ended]:
+        for group in pack(jobs):
             for job in group.jobs:
                 started(job)
             reasons = GroupRunner()(group)
@@ -188,6 +188,8 @@ def resolve(line: str, place: str) -> None:
         assert re.search(rf"^{arguments[0]}:", (PROJECT / "Makefile").read_text(), re.MULTILINE), f"{place}: {line}"
     elif program == "pip":
         _resolve_extras(line, place)
+    elif program == "python":
+        assert (PROJECT / arguments[0]).is_file(), f"{place}: {line}"
     else:
         assert program in OTHERS, f"{place}: what is '{program}'?"
 
@@ -215,7 +217,9 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
         for method in given["methods"].split(",") if name == "drift" else [given.get("method")]:
             others = METHODS.keys() - {method} if name == "drift" else set()
             settings = [one for one in given["settings"] or [] if one.partition(".")[0] not in others]
-            check_settings(wanted_run(settings=settings, **options | {"method": method}))
+            tree = {one: value for one, value in (options | {"method": method}).items() if value is not None}
+            preset = tree.pop("preset", None)
+            check_settings(wanted_run(reduce(override, map(parse_assignment, settings), tree), preset=preset))
 
 
 @cache

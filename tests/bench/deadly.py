@@ -1,43 +1,44 @@
 """Jobs that kill their process. Apart, because the process that receives one imports this: without torch, at once."""
 
-import multiprocessing
 import os
 import signal
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ipal.bench.jobs import Job
 from ipal.runs.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Deadly(Job):
+class Marked(Job):
+    """Kills processes, so many."""
+
+    graves: Path = Path()
+    deaths: int = 0
+
+    @classmethod
+    def of(cls, job: Job, graves: Path, deaths: int) -> Self:
+        return cls(job.config, job.runs, job.data_root, graves=graves, deaths=deaths)
+
+
+@dataclass(frozen=True)
+class Deadly(Marked):
     """Kills the process it is sent to, the first so many times: at once."""
 
-    graves: Path
-    deaths: int
-    where: str = "local"
-    """`ray` spares the process on the way to those that Ray has started."""
-
     def __reduce__(self) -> Any:
-        return _arrive, (dict(vars(self)),)
+        return _arrive, ({f.name: getattr(self, f.name) for f in fields(self)},)
 
 
 def _arrive(facts: dict[str, Any]) -> Job:
     job = Deadly(**facts)
-    if (job.where == "ray") == (multiprocessing.parent_process() is None):
-        _die(job.graves, job.deaths)
+    _die(job.graves, job.deaths)
     return job
 
 
-@dataclass(frozen=True)
-class Trap(Job):
+class Trap(Marked):
     """Kills the process as well, but not before its run begins."""
-
-    graves: Path
-    deaths: int
 
     @property
     def folder(self) -> RunFolder:

@@ -2,13 +2,12 @@
 
 import itertools
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from ipal.bench import jobs as module
-from ipal.bench.jobs import MOST_TOGETHER, GroupRunner, JobGroup, pack
-from ipal.bench.local_executor import room, run_all
-from ipal.bench.ray_executor import split
+from ipal.bench.jobs import MOST_TOGETHER, GroupRunner, JobGroup, local, pack, room
 from ipal.bench.suite import execute
 from ipal.data import datasets
 from ipal.runs import runner
@@ -19,7 +18,7 @@ from tests.support import Watcher as Watching
 
 
 def on(job, device, **more):
-    return type(job)(job.config.model_copy(update={"device": device, **more}), job.runs, job.data_root)
+    return replace(job, config=job.config.model_copy(update={"device": device, **more}))
 
 
 @pytest.fixture
@@ -53,18 +52,12 @@ def test_runs_on_a_gpu_are_together_if_they_share_graph_edges_device_and_threads
 def test_a_group_has_an_end(jobs):
     many = [on(jobs[0], "cuda", seed=seed) for seed in range(MOST_TOGETHER + 3)]
     assert [len(group.jobs) for group in pack(many)] == [MOST_TOGETHER, 3]
-
-
-def test_groups_are_split_to_give_every_gpu_one(jobs):
-    many = pack([on(jobs[0], "cuda", seed=seed) for seed in range(7)])
-    assert [len(group.jobs) for group in split(many, 4)] == [2, 2, 2, 1]
-    assert [len(group.jobs) for group in split(many, 100)] == [1] * 7
-    assert list(itertools.chain(*names(split(many, 4)))) == names(many)[0]
-    assert split(many, 1) == many
+    assert [len(group.jobs) for group in pack(many[:7], 2)] == [2, 2, 2, 1]
+    assert list(itertools.chain(*names(pack(many, 4)))) == [job.name for job in many]
 
 
 def test_runs_on_gpus_have_their_machine_filled_by_one_group_each(jobs, monkeypatch):
-    monkeypatch.setattr("ipal.bench.local_executor.cores", lambda: 8)
+    monkeypatch.setattr("ipal.bench.jobs.cores", lambda: 8)
     assert room([on(jobs[0], "cuda", seed=seed) for seed in range(9)]) == 1
     assert room([on(jobs[0], "cuda:0"), on(jobs[0], "cuda:1")]) == 2
     assert room(jobs) == 8
@@ -79,7 +72,7 @@ def test_runs_made_together_are_reported_one_by_one_and_fail_one_by_one(tmp_path
     path = write(
         tmp_path, "slow: {method: ipal, train.epochs: 60}\nbad: {method: ipal, ipal.gamma: 1}\nquick: {method: ipal}"
     )
-    monkeypatch.setattr(module, "_shared", lambda job: "all")
+    monkeypatch.setattr(module, "pack", lambda jobs: [JobGroup(tuple(jobs))])
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
     suite = plan(path, seeds=(0,))
     slow, bad, quick = suite.jobs.values()
@@ -91,7 +84,7 @@ def test_runs_made_together_are_reported_one_by_one_and_fail_one_by_one(tmp_path
         def ended(self, job, reason):
             ended[job.name] = reason, slow.folder.is_finished
 
-    execute(suite, 1, Watcher())
+    execute(suite, 1, Watcher(), local())
     assert ended.keys() == {bad.name, quick.name, slow.name}
     assert [ended[job.name][0] for job in (quick, slow)] == [None, None]
     assert "checkpoint.safetensors" in ended[bad.name][0]
@@ -105,20 +98,21 @@ def test_runs_made_together_are_reported_one_by_one_and_fail_one_by_one(tmp_path
 
 
 @pytest.mark.usefixtures("loaded_workers")
-def test_a_process_that_dies_is_replaced_once_for_each_run_and_takes_nothing_with_it(tmp_path):
-    jobs = list(plan(write(tmp_path, "ipal:"), seeds=(0, 1, 2, 3)).jobs.values())
+def test_a_process_that_dies_is_replaced_once_for_each_run_and_takes_nothing_with_it(tmp_path, monkeypatch):
+    torn, once, beside, twice = jobs = list(plan(write(tmp_path, "ipal:"), seeds=(0, 1, 2, 3)).jobs.values())
     graves = [tmp_path / "once", tmp_path / "twice"]
     for grave in graves:
         grave.mkdir()
-    torn, once, beside, twice = jobs
-    once = Trap(**vars(once), graves=graves[0], deaths=1)
-    twice = Deadly(**vars(twice), graves=graves[1], deaths=2)
+    once = Trap.of(once, graves=graves[0], deaths=1)
+    twice = Deadly.of(twice, graves=graves[1], deaths=2)
     torn.folder.path.mkdir(parents=True)
     torn.folder.checkpoint.write_bytes(b"torn")
-    with closing(run_all([JobGroup((torn, once, beside)), JobGroup((twice,))], 2, lambda job: None)) as outcomes:
+    groups = [JobGroup((torn, once, beside)), JobGroup((twice,))]
+    monkeypatch.setattr(module, "pack", lambda jobs: groups)
+    with closing(local()([], 2, lambda job: None)) as outcomes:
         reasons = {job.name: reason for job, reason in outcomes}
     assert [len(list(grave.iterdir())) for grave in graves] == [1, 2]
-    assert reasons.pop(twice.name) == "the process died twice (SIGKILL: perhaps out of memory)"
+    assert reasons.pop(twice.name) == "the process died twice (signal 9: perhaps out of memory)"
     assert "checkpoint.safetensors" in reasons.pop(torn.name)
     assert reasons == {once.name: None, beside.name: None}
     assert [RunFolder(tmp_path / "runs" / job.name).is_finished for job in jobs] == [False, True, True, False]

@@ -27,7 +27,7 @@ def graphs_read_once() -> Iterator[None]:
 def test_a_published_experiment_is_valid(path):
     experiment = read_experiment(path)
     assert experiment.about
-    names = {entry.common["dataset"].value for entry in experiment.entries}
+    names = {entry.given["dataset"] for entry in experiment.entries}
     assert {name for several in names for name in several.split(",")} <= set(CATALOG)
 
 

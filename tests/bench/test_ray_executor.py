@@ -1,5 +1,6 @@
 """A real Ray: runs spread over two of its nodes, killed, interrupted; and a Ray that is not there."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -7,7 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from safetensors.torch import load_file
 
 from ipal.bench import ray_executor
 from ipal.bench.experiment_file import read_experiment
-from ipal.bench.jobs import JobGroup
+from ipal.bench.jobs import JobGroup, local
 from ipal.bench.suite import execute, make_engine, prepare
 from ipal.errors import ConfigError
 from ipal.runs import runner
@@ -26,7 +28,8 @@ from tests.bench.support import Silent, plan, write
 from tests.conftest import PROJECT
 from tests.support import Watcher, complaint
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'ipal[ray]'")
+if importlib.util.find_spec("ray") is None:  # not imported here: a Ray reads its token when it is loaded
+    pytest.skip("Ray is not installed: pip install 'ipal[ray]'", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
@@ -70,18 +73,18 @@ def numbers(folder: Path):
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
-def test_a_cluster_gives_the_same_results_even_if_its_processes_die(address, tmp_path):
-    entries = "a: {train.epochs: 1}\nb: {train.epochs: 2}\nslow: {train.epochs: 600}"
+def test_a_cluster_gives_the_same_results_even_if_its_processes_die(address, tmp_path, monkeypatch):
+    entries = "a: {train.epochs: 1}\nb: {train.epochs: 2}\nslow: {train.epochs: 200}"
     file = read_experiment(write(tmp_path, entries, SLOW))
     alone, spread = (prepare([file], tmp_path / name) for name in ("alone", "spread"))
     for job in alone.jobs.values():
         runner.run(runner.resolve(job.config), job.folder, Watcher())
-    execute(alone, 1, Silent())
+    execute(alone, 1, Silent(), local())
 
     graves = tmp_path / "graves"
     graves.mkdir()
     first, second, slow = spread.jobs.values()
-    deadly = Deadly(**vars(second), graves=graves, deaths=1, where="ray")
+    deadly = Deadly.of(second, graves=graves, deaths=1)
 
     def kill_in_the_middle():
         wait_until(slow.folder.checkpoint.exists, "the slow run under way")
@@ -92,7 +95,9 @@ def test_a_cluster_gives_the_same_results_even_if_its_processes_die(address, tmp
     killer.start()
     started = []
     engine = make_engine("ray", address)
-    with closing(engine([JobGroup((slow,)), JobGroup((first, deadly))], None, started.append)) as outcomes:
+    groups = [JobGroup((slow,)), JobGroup((first, deadly))]
+    with monkeypatch.context() as patched, closing(engine([slow, first, deadly], None, started.append)) as outcomes:
+        patched.setattr(ray_executor, "pack", lambda *_: groups)
         reasons = {job.name: reason for job, reason in outcomes}
     killer.join()
     assert reasons == dict.fromkeys(spread.jobs)
@@ -112,20 +117,16 @@ def test_what_dies_twice_is_reported_and_what_nobody_can_do_is_refused(address, 
     (job,) = plan(tmp_path / "x.yaml", seeds=(0,)).jobs.values()
     graves = tmp_path / "graves"
     graves.mkdir()
-    doomed = Deadly(**vars(job), graves=graves, deaths=9, where="ray")
-    with closing(make_engine("ray", address)([JobGroup((doomed,))], 1, lambda job: None)) as outcomes:
-        assert list(outcomes) == [(doomed, "the process died twice (killed: perhaps out of memory)")]
+    doomed = Deadly.of(job, graves=graves, deaths=9)
+    with closing(make_engine("ray", address)([doomed], 1, lambda job: None)) as outcomes:
+        ((_, reason),) = outcomes
+    assert reason == "the process died twice (killed: perhaps out of memory)"
     assert len(list(graves.iterdir())) == 2
 
     write(tmp_path, "ipal: {threads: 64}", name="large.yaml")
     there = ("--engine", "ray", "--address", address)
     complaint(command("bench", "large.yaml", *there), "64 CPU(s)", "'threads'", underway=True)
-
-    @contextmanager
-    def not_shared(folder):
-        yield folder.absolute() / "not-there"
-
-    monkeypatch.setattr(ray_executor, "_shared_file", not_shared)
+    monkeypatch.setattr(ray_executor, "write_atomically", lambda *_: None)
     complaint(command("bench", "x.yaml", *there), f"{tmp_path}/runs", "--runs", underway=True)
 
 
@@ -150,22 +151,13 @@ def test_without_an_address_ray_is_started_for_the_command_and_ends_with_it(tmp_
 # ---------------------------------------------------------------------- no Ray
 
 
-@pytest.fixture
-def deaf():
-    """An address where somebody takes calls and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-
-
-def test_an_address_where_nobody_answers_is_reported_at_once(command, tmp_path, deaf, monkeypatch):
+def test_an_address_where_nobody_answers_is_reported_at_once(command, tmp_path, monkeypatch):
     write(tmp_path, "ipal:")
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"127.0.0.1:{server.getsockname()[1]}"
-    complaint(command("bench", "x.yaml", "--engine", "ray", "--address", closed), closed, "ray start --head")
+    monkeypatch.setenv("RAY_ADDRESS", closed)
+    complaint(command("bench", "x.yaml", "--engine", "ray"), closed, "ray start --head")
     assert not (tmp_path / "runs").exists()
-    monkeypatch.setattr(ray_executor, "CONNECT_SECONDS", 1)
-    monkeypatch.setenv("RAY_ADDRESS", deaf)
-    complaint(command("bench", "x.yaml", "--engine", "ray"), deaf, "no answer within 1 seconds", underway=True)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +166,7 @@ def test_an_address_where_nobody_answers_is_reported_at_once(command, tmp_path, 
         (("--engine", "rai"), ["Did you mean 'ray'?"]),
         (("--address", "127.0.0.1:1"), ["--engine ray"]),
         (("--engine", "ray", "--address", "here"), ["HOST:PORT", "'here'"]),
-        (("--engine", "ray", "--address", "ray://head:10001"), ["ray://head:10001", "--address auto"]),
+        (("--engine", "ray", "--address", "ray://head:10001"), ["ray://head:10001", "or auto"]),
     ],
 )
 def test_options_that_do_not_fit_get_a_sentence(command, tmp_path, options, words):
@@ -191,6 +183,6 @@ def test_without_ray_the_sentence_says_how_to_get_it(command, tmp_path, monkeypa
 
 def test_ray_hands_out_gpus_itself(tmp_path):
     (job,) = plan(write(tmp_path, "ipal:"), seeds=(0,)).jobs.values()
-    second = type(job)(job.config.model_copy(update={"device": "cuda:1"}), job.runs, job.data_root)
+    second = replace(job, config=job.config.model_copy(update={"device": "cuda:1"}))
     with pytest.raises(ConfigError, match="set device to cuda, not cuda:1"):
-        next(make_engine("ray")([JobGroup((second,))], None, lambda job: None))
+        next(make_engine("ray")([second], None, lambda job: None))

@@ -3,14 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ipal
 from ipal import NCM, TaskStream
-from ipal.data import class_edges
-from ipal.data.class_edges import edges_within_classes
-from ipal.data.csr import Neighbours
 from ipal.errors import ConfigError, StoreError
 from ipal.estimator import files, history
 from ipal.estimator.model import Model
@@ -18,21 +14,6 @@ from ipal.methods import ncm
 from ipal.state.snapshot import Snapshot
 from tests.closed_form.analytic_support import case
 from tests.learning import learned
-
-
-def test_edges_within_classes_by_hand() -> None:
-    #  0 - 1 - 2 - 3, both ways; 3 has no class
-    edges = np.array([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
-    assert edges_within_classes(Neighbours.of_edges(edges, 4), np.array([5, 5, 6, -1])) == (2, 4)
-
-
-def test_of_a_large_graph_edges_to_some_nodes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of six nodes in a ring those at 0, 2 and 4; the class of 0 to 3 is 0, of 4 and 5 it is 1.
-    ring = np.arange(6)
-    edges = np.concatenate([[ring, (ring + 1) % 6], [(ring + 1) % 6, ring]], axis=1)
-    monkeypatch.setattr(class_edges, "EDGES_AT_ONCE", 12)
-    counted = edges_within_classes(Neighbours.of_edges(edges, 6), np.array([0, 0, 0, 0, 1, 1]))
-    assert counted == (1 + 2 + 1, 6)
 
 
 def test_names_are_few_and_short() -> None:

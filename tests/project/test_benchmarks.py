@@ -255,17 +255,6 @@ def forked(
     return begin
 
 
-def test_the_closed_form_is_compared_with_methods_that_train(
-    printed: Printed, forked: Callable[[int], None], tmp_path: Path
-) -> None:
-    forked(0)
-    lines = printed("closed_form.py", "--threads", "1", "--methods", "analytic,joint", repeats=1)  # a process each
-    assert list(tmp_path.iterdir()) == []
-    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| (-?[\d.]+) \| ([\d.]+) \|.* (yes|no) \|$", lines, flags=re.MULTILINE)
-    assert [(row[0], row[-1]) for row in rows] == [("analytic", "no"), ("joint", "yes")]
-    assert all(0 <= float(row[1]) <= 100 for row in rows)
-
-
 def test_every_batch_of_an_online_stream_is_timed(printed: Printed, forked: Callable[[int], None]) -> None:
     forked(0)
     lines = printed("online.py", "--threads", "1", "--methods", "ncm", repeats=1)
@@ -358,16 +347,3 @@ def test_every_part_of_the_gpu_benchmark_runs(printed: Printed) -> None:
     assert "full graph" in lines
     assert "Closed form" in lines
     assert "largest after the third run" in lines
-
-
-def test_the_profile_of_a_gpu_runs_without_one(printed: Printed) -> None:
-    lines = printed("gpu_profile.py", own=("--size", "small", "--device", "cpu", "--stack", "2"))
-    assert len(re.findall(r"task \d: \d+ nodes, [\d.]+ ms a step", lines)) == 12
-    assert "nothing ran on a GPU" in lines
-    for part in ("cutting out the task", "preparation and first step", "evaluation", "storing the model"):
-        assert re.search(rf"{part} +sum +[\d.]+ ", lines)
-
-
-def test_the_profile_of_mini_batches_runs_without_a_gpu(printed: Printed) -> None:
-    lines = printed("gpu_profile.py", own=("--size", "small", "--device", "cpu", "--nodes", "50"))
-    assert re.search(r"task 0: \d+ nodes, [\d.]+ ms a step, \d+ steps an epoch", lines)

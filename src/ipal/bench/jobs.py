@@ -1,20 +1,28 @@
-"""Jobs and groups of jobs: the work of an executor. A job is one run, a group the jobs of one process.
+"""Jobs, groups of jobs, and the processes of this machine that perform them.
 
-A run on the CPU is a group of its own. Runs on a GPU that share a graph take turns in one process
-(`ipal.bench.interleave`). No torch is loaded here, so that a process can set its number of threads first.
+A job is one run, a group the jobs that one process makes together: on the CPU one job, on a GPU those that share a
+graph, which take turns (`ipal.bench.interleave`). No torch is loaded here, so that a process can set its number of
+threads first.
 """
 
+import multiprocessing
 import os
+import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ipal.config import RunConfig
+from ipal.errors import ConfigError
 from ipal.runs.run_folder import BUSY, RunFolder, RunStore
+from ipal.system.cores import cores
 
 if TYPE_CHECKING:
     from ipal.runs.resolved import Resolver
@@ -35,10 +43,10 @@ class Job:
     """Resolved."""
     runs: Path
     data_root: Path
-    stack: int = field(default=1, kw_only=True)
+    stack: int = 1
     """How many runs on a GPU that differ in numbers alone may take their steps as one."""
 
-    @property
+    @cached_property
     def folder(self) -> RunFolder:
         return RunStore(self.runs).folder_for(self.config)
 
@@ -62,8 +70,8 @@ class JobGroup:
     """Jobs that are performed together."""
 
     jobs: tuple[Job, ...]
-    deaths: int = 0
-    """How many processes have died during them."""
+    is_second_try: bool = False
+    """Whether a process has died during them."""
 
     @property
     def threads(self) -> int:
@@ -75,34 +83,28 @@ class JobGroup:
 
 
 class Engine(Protocol):
-    """An executor of groups."""
+    """An executor of jobs."""
 
     def __call__(
-        self, groups: Sequence[JobGroup], size: int | None, started: Callable[[Job], None]
+        self, jobs: Sequence[Job], size: int | None, started: Callable[[Job], None]
     ) -> Generator[Ended, None, None]:
-        """Perform all groups, `size` at a time (None: as many as there is room for), and yield each job when it has
+        """Perform all jobs, `size` groups at a time (None: as many as there is room for), and yield each when it has
         ended. Closed early, it ends what it has started."""
         ...
 
 
-def pack(jobs: Iterable[Job]) -> list[JobGroup]:
-    """Jobs as groups, in the order of their first jobs."""
+def pack(jobs: Iterable[Job], most: int = MOST_TOGETHER) -> list[JobGroup]:
+    """Jobs as groups of at most so many, in the order of their first jobs."""
     together: dict[Hashable, list[Job]] = {}
     for job in jobs:
-        together.setdefault(_shared(job), []).append(job)
+        config = job.config
+        shared = (config.dataset, config.protocol.edges, config.device, config.threads) if job.on_gpu else job.name
+        together.setdefault(shared, []).append(job)
     return [
-        JobGroup(tuple(group[begin : begin + MOST_TOGETHER]))
+        JobGroup(tuple(group[begin : begin + most]))
         for group in together.values()
-        for begin in range(0, len(group), MOST_TOGETHER)
+        for begin in range(0, len(group), most)
     ]
-
-
-def _shared(job: Job) -> Hashable:
-    """What jobs of one group must share."""
-    config = job.config
-    if not job.on_gpu:
-        return job.name
-    return config.dataset, config.protocol.edges, config.device, config.threads
 
 
 # ---------------------------------------------------------------------- the loop of every executor
@@ -115,8 +117,13 @@ class ProcessDiedError(Exception):
 class Pool(Protocol):
     """Where groups are performed: processes of this machine, or of a cluster."""
 
-    def submit(self, group: JobGroup) -> "Future[Outcomes]": ...
-    def outcomes(self, done: "Future[Outcomes]") -> Outcomes:
+    def start(self, group: JobGroup) -> Hashable:
+        """Begin a group; what it is known by from here on."""
+
+    def ended(self, tasks: Sequence[Any], seconds: float) -> Sequence[Any]:
+        """Those that have ended, of some that are waited for at most so long."""
+
+    def outcomes(self, task: Any) -> Outcomes:
         """How the jobs of a group have ended, or a `ProcessDiedError`."""
 
 
@@ -129,42 +136,133 @@ def perform_all(
     dies, its unfinished jobs are tried once more, each in a process of its own.
     """
     pending, later = deque(groups), deque[tuple[float, JobGroup]]()
-    under_way: dict[Future[Outcomes], JobGroup] = {}
+    under_way: dict[Hashable, JobGroup] = {}
     while pending or later or under_way:
         while later and later[0][0] <= time.monotonic():
             pending.append(later.popleft()[1])
         while pending and len(under_way) < size:
             group = pending.popleft()
-            under_way[pool.submit(group)] = group
+            under_way[pool.start(group)] = group
             for job in group.jobs:
                 started(job)
         if under_way:
-            wait(under_way, LOOK_SECONDS, FIRST_COMPLETED)
+            ended = pool.ended(list(under_way), LOOK_SECONDS)
         else:
+            ended = []
             time.sleep(LOOK_SECONDS)
-        for future, group in tuple(under_way.items()):
-            has_ended = future.done()
+        for task, group in tuple(under_way.items()):
             finished = [job for job in group.jobs if job.folder.is_finished]
             left = tuple(job for job in group.jobs if job not in finished)
             yield from ((job, None) for job in finished)
-            under_way[future] = replace(group, jobs=left)
-            if not has_ended:
+            under_way[task] = replace(group, jobs=left)
+            if task not in ended:
                 continue
-            del under_way[future]
+            del under_way[task]
             try:
-                reasons = pool.outcomes(future)
+                reasons = pool.outcomes(task)
             except ProcessDiedError as death:
-                if group.deaths:
+                if group.is_second_try:
                     yield from ((job, f"the process died twice ({death})") for job in left)
                 else:
-                    pending.extend(JobGroup((job,), deaths=1) for job in left)
+                    pending.extend(JobGroup((job,), is_second_try=True) for job in left)
                 continue
             yield from ((job, reasons[job.name]) for job in left if reasons[job.name] != BUSY)
             if busy := tuple(job for job in left if reasons[job.name] == BUSY):
                 later.append((time.monotonic() + WAIT_FOR_OTHERS, replace(group, jobs=busy)))
 
 
-# ---------------------------------------------------------------------- inside the process
+# ---------------------------------------------------------------------- processes of this machine
+
+
+def local(address: str | None = None) -> Engine:
+    """The executor on this machine."""
+    if address is not None:
+        raise ConfigError("--address names a Ray cluster: add --engine ray, or leave it out.")
+    return run_all
+
+
+def room(jobs: Sequence[Job]) -> int:
+    """How many groups run at a time: one per GPU, or cores divided by threads."""
+    if jobs and all(job.on_gpu for job in jobs):
+        return len({job.config.device for job in jobs})
+    return max(1, cores() // max((job.config.threads for job in jobs), default=1))
+
+
+def run_all(jobs: Sequence[Job], size: int | None, started: Callable[[Job], None]) -> Generator[Ended, None, None]:
+    """Perform all jobs in processes of this machine; see `Engine`."""
+    pool = _Processes()
+    try:
+        yield from perform_all(pool, pack(jobs), size or room(jobs), started)
+    finally:
+        pool.end()
+
+
+class _Processes:
+    """Processes that each perform one group after the other."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Child] = []
+        self._busy: dict[Hashable, _Child] = {}
+
+    def start(self, group: JobGroup) -> Hashable:
+        child = self._idle.pop() if self._idle else _Child()
+        with suppress(OSError):  # it has died: so it is found
+            child.pipe.send(group)
+        self._busy[child.pipe] = child
+        return child.pipe
+
+    def ended(self, tasks: Sequence[Any], seconds: float) -> Sequence[Any]:
+        return wait(tasks, seconds)
+
+    def outcomes(self, task: Any) -> Outcomes:
+        child = self._busy.pop(task)
+        try:
+            found: Outcomes = task.recv()
+        except (EOFError, OSError):
+            raise ProcessDiedError(child.end()) from None
+        self._idle.append(child)
+        return found
+
+    def end(self) -> None:
+        for child in (*self._idle, *self._busy.values()):
+            child.end()
+
+
+class _Child:
+    """A process that performs what it is sent, and ends with this one. Only this one handles Ctrl-C."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")  # a forked process with threads can hang
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which it inherits
+        try:
+            self._process.start()
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        theirs.close()
+
+    def end(self) -> str:
+        """End it at once, if it is alive; says why it has died, otherwise."""
+        self._process.kill()
+        self._process.join()
+        code = self._process.exitcode or 0
+        return f"signal {-code}: perhaps out of memory" if code < 0 else f"exit code {code}"
+
+
+def _serve(pipe: "Connection[Any, Any]") -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    perform = GroupRunner()
+    with suppress(EOFError):
+        while True:
+            pipe.send(perform(pipe.recv()))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
 
 
 class GroupRunner:

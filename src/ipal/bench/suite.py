@@ -5,27 +5,24 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from functools import reduce
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from ipal.bench.experiment_file import Experiment, ExperimentEntry, Settings, check_runs
-from ipal.bench.jobs import Engine, Job, pack
-from ipal.bench.local_executor import processes, run_all
+from ipal.bench.experiment_file import Experiment, ExperimentEntry, blaming, check_runs
+from ipal.bench.jobs import Engine, Job, local
 from ipal.bench.ray_executor import ray_cluster
-from ipal.config import RunConfig, known_settings
 from ipal.data.datasets.catalog import data_root
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
-from ipal.estimator.settings import own_settings, shared_settings
-from ipal.runs import manifest
-from ipal.runs.manifest import GridPoint
+from ipal.runs.manifest import Failure, GridPoint, Manifest, ManifestRow, Settings, manifest_path, read_manifest
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder
 
 MOST_EXTENSIONS = 4
 """How often a grid grows."""
+ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": local, "ray": ray_cluster}
+"""Executors by name, made from the address of a cluster."""
 
 
 @dataclass(eq=False)
@@ -45,13 +42,7 @@ class BenchRow:
     """Of the runs by which a point is chosen."""
     reported_seeds: tuple[int, ...]
     """Of the runs that are reported."""
-    asked: list[Settings]
-    """The settings of the points."""
-    given: manifest.Settings
-    """The values in the file of the settings in its grid."""
-    defaults: manifest.Settings
-    """The settings of an entry for which the file chooses none."""
-    points: list[GridPoint] = field(init=False)
+    points: list[GridPoint]
     reported: GridPoint | None = None
     """The chosen point with the seeds that are reported; None before it is chosen, or where they are the same seeds."""
     chosen: GridPoint | None = None
@@ -60,18 +51,15 @@ class BenchRow:
     """Why runs failed, by name."""
     extensions: int = 0
 
-    def __post_init__(self) -> None:
-        self.points = [self.make(point, self.seeds) for point in self.asked]
-
-    @property
-    def is_searched(self) -> bool:
-        """Whether the point is chosen by a search, not given."""
-        return bool(self.searched)
-
     @property
     def has_own_seeds(self) -> bool:
         """Whether the runs by which a point is chosen are other ones than those that are reported."""
-        return self.is_searched and self.seeds != self.reported_seeds
+        return bool(self.searched) and self.seeds != self.reported_seeds
+
+    @property
+    def is_untuned(self) -> bool:
+        """Whether the file chooses no setting."""
+        return not self.entry.own and not self.entry.grid
 
     @property
     def runs(self) -> set[str]:
@@ -79,37 +67,31 @@ class BenchRow:
         return set(itertools.chain.from_iterable(point.runs for point in points))
 
     @property
-    def differs(self) -> manifest.Settings:
+    def differs(self) -> Settings:
         """Chosen settings that differ from the file."""
-        chosen = self.chosen.settings if self.chosen else {}
-        return {name: value for name, value in chosen.items() if self.given.get(name, value) != value}
+        chosen, given = self.chosen.settings if self.chosen else {}, self.entry.given
+        return {name: value for name, value in chosen.items() if given.get(name, value) != value}
 
     def goes_on(self) -> bool:
         """Whether more runs are planned, now that a point is chosen: beyond the edge of the grid, or to be reported."""
         if self.chosen is None or not self.has_own_seeds or self.reported is not None:
             return False
-        best = self.asked[self.points.index(self.chosen)]
-        further = self._beyond(best) if self.extensions < MOST_EXTENSIONS else []
+        best = self.chosen.settings
+        further = list(self._beyond(best)) if self.extensions < MOST_EXTENSIONS else []
         self.extensions += 1
-        self.asked += [asked for asked, _ in further]
-        self.points += [point for _, point in further]
+        self.points += further
         if not further:
             self.reported = self.make(best, self.reported_seeds)
         return True
 
-    def _beyond(self, best: Settings) -> list[tuple[Settings, GridPoint]]:
+    def _beyond(self, best: Settings) -> Iterator[GridPoint]:
         """Points one step further for every setting whose best value is the least or the greatest of those tried."""
-        found = []
+        tried = [point.settings for point in self.points]
         for name in self.searched:
-            value = beyond([asked[name].value for asked in self.asked], best[name].value)
-            if value is None:
-                continue
-            asked = best | {name: replace(best[name], value=value)}
-            with suppress(ConfigError):  # no value of this setting
-                point = self.make(asked, self.seeds)
-                if point.settings not in [known.settings for known in self.points]:
-                    found.append((asked, point))
-        return found
+            value = beyond([settings[name] for settings in tried], best[name])
+            if value is not None and best | {name: value} not in tried:
+                with suppress(ConfigError):  # no value of this setting
+                    yield self.make(best | {name: value}, self.seeds)
 
 
 @dataclass(eq=False)
@@ -144,12 +126,12 @@ class Bench:
             row.chosen = choose([row.reported], scores)
 
     def write_manifest(self) -> None:
-        earlier = None
+        """Of all entries; those that this bench leaves out stay as an earlier one left them."""
+        before: dict[str, ManifestRow] = {}
         with suppress(StoreError):  # none yet, or damaged: this one takes its place
-            earlier = manifest.read_manifest(manifest.manifest_path(self.runs, self.name))
-        before = {entry.label: entry for entry in earlier.entries} if earlier else {}
+            before = {row.label: row for row in read_manifest(manifest_path(self.runs, self.name)).entries}
         rows = {row.entry.label: row for row in self.rows}
-        manifest.Manifest(
+        Manifest(
             name=self.name,
             about=self.experiment.about,
             kind=self.experiment.kind,
@@ -164,16 +146,21 @@ class Bench:
     def summary(self, row: BenchRow) -> dict[str, Any]:
         """A row as plain data; the scores are None where it has failed."""
         results = [self.folder(run).result() for run in row.chosen.runs] if row.chosen else []
+        metrics = {
+            name: [result["metrics"].get(name) for result in results]
+            for result in results[:1]
+            for name in result["metrics"]
+        }
         return {
             "label": row.entry.label,
             "method": row.entry.method,
             "stores_exemplars": METHODS.find(row.entry.method).keeps != "statistics",
             "settings": row.chosen.settings if row.chosen else {},
-            "defaults": row.defaults,
+            "untuned": row.is_untuned,
             "runs": list(row.chosen.runs) if row.chosen else [],
             "average_performance": spread([result["average_performance"] for result in results]),
             "average_forgetting": spread([result["average_forgetting"] for result in results]),
-            "metrics": {name: spread(values) for name, values in _by_metric(results).items()},
+            "metrics": {name: spread(values) for name, values in metrics.items() if None not in values},
             "validation": spread([result["validation"]["average_performance"] for result in results]),
             "seconds": statistics.fmean(result["timing"]["total_seconds"] for result in results) if results else None,
             "peak_memory_bytes": max((result["peak_memory_bytes"] for result in results), default=None),
@@ -191,15 +178,11 @@ class Suite:
     """Every run by its name, also what is finished already."""
 
     @property
-    def threads(self) -> int:
-        return max(job.config.threads for job in self.jobs.values())
-
-    @property
     def rows(self) -> Iterator[tuple[Bench, BenchRow]]:
         return ((bench, row) for bench in self.benches for row in bench.rows)
 
     def unfinished(self) -> list[Job]:
-        return [job for name, job in self.jobs.items() if not RunFolder(job.runs / name).is_finished]
+        return [job for job in self.jobs.values() if not job.folder.is_finished]
 
 
 class Watcher(Protocol):
@@ -266,13 +249,31 @@ def prepare(
     only = _named(only, [entry.label for file in experiments for entry in file.entries])
     options = " --tune" * tune + (f" --seeds {','.join(map(str, seeds))}" if seeds else "")
     options += f" --stack {stack}" if stack > 1 else ""
-    resolver = _Resolver(runs, data_root(root), stack)
-    suite = Suite([], resolver.jobs)
+    root = data_root(root)
+    suite, resolver = Suite([], {}), Resolver(root)
+
+    def job(file: Experiment, entry: ExperimentEntry, point: Settings, seed: int) -> Job:
+        config = file.config(entry, point, seed)
+        with blaming(file.path, entry.label):
+            made = Job(resolver.resolve(config).config, runs, root, stack)
+        return suite.jobs.setdefault(made.name, made)
+
+    def row(file: Experiment, entry: ExperimentEntry) -> BenchRow:
+        searched, reported = tuple(entry.searched(tune)), seeds or file.seeds
+
+        def make(point: Settings, seeds: Sequence[int]) -> GridPoint:
+            jobs = [job(file, entry, entry.given | point, seed) for seed in seeds]
+            settings = {name: point[name] for name in [*entry.own, *searched]}
+            return GridPoint(settings=settings, runs=tuple(job.name for job in jobs))
+
+        by = (seeds or file.tuning_seeds or reported) if searched else reported
+        return BenchRow(entry, searched, make, by, reported, [make(point, by) for point in entry.points(tune)])
+
     for file in experiments:
         check_runs(file, len(seeds or max(file.seeds, file.tuning_seeds, key=len)))
-        rows = [resolver.row(file, entry, seeds, tune) for entry in file.entries if not only or entry.label in only]
+        rows = [row(file, entry) for entry in file.entries if not only or entry.label in only]
         if rows:
-            dataset = resolver.jobs[rows[0].points[0].runs[0]].config.dataset
+            dataset = suite.jobs[rows[0].points[0].runs[0]].config.dataset
             command = f"ipal bench {file.path}{options}"
             suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
     return suite
@@ -289,54 +290,13 @@ def _named(only: Collection[str], labels: Sequence[str]) -> list[str]:
     return found
 
 
-class _Resolver:
-    """From the entries of files to runs."""
-
-    def __init__(self, runs: Path, root: Path, stack: int) -> None:
-        self.runs, self.root, self.stack = runs, root, stack
-        self.jobs: dict[str, Job] = {}
-        self._resolver = Resolver(root)
-
-    def row(self, file: Experiment, entry: ExperimentEntry, seeds: tuple[int, ...], tune: bool) -> BenchRow:
-        searched = tuple(entry.searched(tune))
-
-        def make(point: Settings, seeds: Sequence[int]) -> GridPoint:
-            jobs = [self._job(file, entry, point, seed) for seed in seeds]
-            self.jobs |= {job.name: job for job in jobs}
-            settings = _values(jobs[0].config, [*entry.own, *searched])
-            return GridPoint(settings=settings, runs=tuple(job.name for job in jobs))
-
-        reported = seeds or file.seeds
-        by = seeds or file.tuning_seeds if searched else ()
-        given = self._job(file, entry, entry.points(tune=False)[0], reported[0])
-        fixed = entry.grid.keys() & entry.given.keys()
-        used = [] if entry.own or entry.grid else _of_method(entry.method)
-        defaults = {name: value for name, value in _values(given.config, used).items() if value is not None}
-        values = _values(given.config, fixed)
-        return BenchRow(entry, searched, make, by or reported, reported, entry.points(tune), values, defaults)
-
-    def _job(self, file: Experiment, entry: ExperimentEntry, point: Settings, seed: int) -> Job:
-        config = file.config(entry, point, seed)
-        with file.blaming(entry, point, about="dataset"):
-            data = self._resolver.dataset(config)
-        with file.blaming(entry, point, about="split"):
-            self._resolver.stream(config, data)
-        with file.blaming(entry, point):
-            config = self._resolver.resolve(config).config
-            return Job(config, self.runs, self.root, stack=self.stack)
-
-
-ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": processes, "ray": ray_cluster}
-"""Executors by name, made from the address of a cluster."""
-
-
 def make_engine(name: str, address: str | None = None) -> Engine:
     if name not in ENGINES:
         raise ConfigError(f"There is no engine '{name}'.{did_you_mean(name, ENGINES)}")
     return ENGINES[name](address)
 
 
-def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine = run_all) -> None:
+def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine) -> None:
     """Make the runs that are not finished, `size` groups at a time (None: as many as there is room for).
 
     A failed run is noted and the others go on.
@@ -361,7 +321,7 @@ def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine = r
         pending = [job for job in suite.unfinished() if job.name not in failures]
         waiting = {job.name for job in pending}
         settle()
-        with closing(engine(pack(pending), size, watcher.started)) as outcomes:
+        with closing(engine(pending, size, watcher.started)) as outcomes:
             for job, reason in outcomes:
                 waiting.remove(job.name)
                 if reason is not None:
@@ -370,64 +330,32 @@ def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine = r
                 settle()
 
 
-def _by_metric(results: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """The values of every metric that is defined in all results."""
-    names = results[0]["metrics"] if results else {}
-    values = {name: [result["metrics"].get(name) for result in results] for name in names}
-    return {name: found for name, found in values.items() if None not in found}
-
-
-def _of_method(name: str) -> list[str]:
-    """The settings that decide what a method learns: its own, those of its encoder and of its training."""
-    method = METHODS.find(name)
-    sections = {"encoder", "train"} & {*shared_settings(method)}
-    shared = [known for known in known_settings(RunConfig) if known.partition(".")[0] in sections]
-    return [*(f"{name}.{own}" for own in own_settings(method)), *shared]
-
-
-def _values(config: RunConfig, names: Collection[str]) -> manifest.Settings:
-    tree, stream = config.to_tree(), config.protocol.stream
-    values = {"protocol.stream": stream.name, "protocol.stream.name": stream.name}
-    values |= {f"protocol.stream.{name}": value for name, value in stream.settings.items()}
-    return {
-        name: values[name] if name in values else reduce(lambda below, part: below[part], name.split("."), tree)
-        for name in names
-    }
-
-
-def _record(entry: ExperimentEntry, row: BenchRow | None, before: manifest.ManifestRow | None) -> manifest.ManifestRow:
+def _record(entry: ExperimentEntry, row: BenchRow | None, before: ManifestRow | None) -> ManifestRow:
     """The manifest row of an entry: of this bench, or of an earlier one if this one leaves it out."""
     if before and before.method != entry.method:
         before = None
     if row is None and before:
         return before
-    record = manifest.ManifestRow(
+    grid = {name: tuple(values) for name, values in entry.grid.items()}
+    point, tried, failures = None, tuple[GridPoint, ...](), dict[str, str]()
+    if row is not None:
+        failures = row.failures
+        # A row that is given shows its point from the start: it can be reported as far as it is done.
+        point = row.chosen if row.searched else row.points[0]
+        if row.has_own_seeds and point is not row.reported:
+            point = None  # the runs it was chosen by are no result
+        if row.searched and (row.chosen or row.failures):
+            tried = tuple(row.points)
+        elif not row.searched and before and before.grid == grid:
+            # The search of an earlier bench, if these settings are among those it tried.
+            tried = before.tried if row.points[0].settings in [one.settings for one in before.tried] else ()
+    return ManifestRow(
         label=entry.label,
         method=entry.method,
         stores_exemplars=METHODS.find(entry.method).keeps != "statistics",
-        settings={name: setting.value for name, setting in entry.own.items()},
-        grid={name: tuple(setting.value for setting in values) for name, values in entry.grid.items()},
-    )
-    if row is None:
-        return record
-    # A row that is given shows its point from the start: it can be reported as far as it is done.
-    point = row.chosen if row.is_searched else row.points[0]
-    if row.has_own_seeds and point is not row.reported:
-        point = None  # the runs it was chosen by are no result
-    tried: tuple[GridPoint, ...] = ()
-    if row.is_searched and (row.chosen or row.failures):
-        tried = tuple(row.points)
-    elif not row.is_searched and before and before.grid == record.grid:
-        # The search of an earlier bench, if it was this row's: then the row's runs are among those of the search.
-        mine = any(
-            row.runs & set(earlier.runs) or earlier.settings == row.points[0].settings for earlier in before.tried
-        )
-        tried = before.tried if mine else ()
-    return record.model_copy(
-        update={
-            "settings": point.settings if point else record.settings,
-            "runs": point.runs if point else (),
-            "tried": tried,
-            "failures": tuple(manifest.Failure(run=run, reason=why) for run, why in row.failures.items()),
-        }
+        settings=point.settings if point else entry.own,
+        runs=point.runs if point else (),
+        grid=grid,
+        tried=tried,
+        failures=tuple(Failure(run=run, reason=why) for run, why in failures.items()),
     )

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -19,9 +18,6 @@ from ipal.runs.run_folder import RunStore
 if TYPE_CHECKING:
     from ipal.bench.jobs import Job
     from ipal.bench.suite import Bench, BenchRow, Suite
-
-MOST_NAMED = 4
-"""Most running runs that are shown by name."""
 
 
 def bench(
@@ -80,21 +76,12 @@ class _View:
     """Shows a suite: a progress bar of runs, and a line for each finished row."""
 
     def __init__(self, suite: "Suite") -> None:
-        self._running: dict[str, None] = {}
-        self._bar = Progress(
-            TextColumn("runs"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[now]}", style="dim", markup=False),
-            console=render.err,
-            # Durations differ between runs: estimate the speed over the last hour.
-            speed_estimate_period=3600,
-        )
+        # Durations differ between runs: the speed is estimated over the last hour.
+        now = TextColumn("{task.description}", style="dim", markup=False)
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), now)
+        self._bar = Progress("runs", *columns, console=render.err, speed_estimate_period=3600)
         self._suite, total = suite, len(suite.jobs)
-        self._id = self._bar.add_task("", total=total, completed=total - len(suite.unfinished()), now="")
+        self._id = self._bar.add_task("", total=total, completed=total - len(suite.unfinished()))
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -104,12 +91,10 @@ class _View:
         self._bar.stop()
 
     def started(self, job: "Job") -> None:
-        self._running[job.name] = None
-        self._bar.update(self._id, now=self._now())
+        self._bar.update(self._id, description=job.name.rpartition("-")[0])
 
     def ended(self, job: "Job", reason: str | None) -> None:
-        self._running.pop(job.name, None)
-        self._bar.update(self._id, advance=1, total=len(self._suite.jobs), now=self._now())  # a search may go on
+        self._bar.update(self._id, advance=1, total=len(self._suite.jobs))  # a search may go on
         if reason is not None:
             render.note(f"failed: {job.name}: {reason}")
 
@@ -117,38 +102,33 @@ class _View:
         done = bench.summary(row)
         if row.chosen is None:
             return render.note(f"{bench.name}, {row.entry.label}: failed")
-        chosen = f", chosen {_settings(row.chosen.settings)}" if row.is_searched else ""
+        chosen = f", chosen {_settings(row.chosen.settings)}" if row.searched else ""
         scores = f"AP {_spread(done['average_performance'])}  AF {_spread(done['average_forgetting'])}"
         label = row.entry.label + " †" * done["stores_exemplars"]
         render.note(f"{bench.name}, {label}: {scores}  validation AP {_spread(done['validation'])}{chosen}")
 
-    def _now(self) -> str:
-        names = [re.sub("-[0-9a-f]{16}$", "", name) for name in tuple(self._running)]
-        return ", ".join(names[:MOST_NAMED]) + f", {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED)
-
 
 def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
     from ipal.bench.duration import estimates
-    from ipal.bench.local_executor import room
+    from ipal.bench.jobs import room
 
-    unfinished = suite.unfinished()
-    seconds = estimates(store, [job.config for job in unfinished])
-    left = dict(zip((job.name for job in unfinished), seconds, strict=True))
+    left = estimates(store, {job.name: job.config for job in suite.unfinished()})
     for bench in suite.benches:
         numbers = ("grid\npoints", "seeds", "runs", "finished\nalready", "estimated\ntime")
         title = f"{bench.name} on {bench.dataset}"
         table = render.table(("entry", "method", *numbers), numbers=numbers, title=title, no_wrap=True)
         for row in bench.rows:
-            mine = row.runs & left.keys()
+            mine = [left[run] for run in row.runs & left.keys()]
             counts = (len(row.points), len(row.seeds), len(row.runs), len(row.runs) - len(mine))
-            table.add_row(row.entry.label, row.entry.method, *map(str, counts), _duration(left[run] for run in mine))
+            time = "unknown" if None in mine else _duration(sum(one or 0 for one in mine))
+            table.add_row(row.entry.label, row.entry.method, *map(str, counts), time)
         render.out.print(table)
-    size, known = jobs or room(suite.jobs.values()), [one for one in seconds if one is not None]
-    longest = _duration([max(sum(known) / size, max(known, default=0.0))])
+    size, known = jobs or room(list(suite.jobs.values())), [one for one in left.values() if one is not None]
+    longest = _duration(max(sum(known) / size, max(known, default=0.0)))
     time = f"about {longest} on this machine" if known or not left else "no estimate of the time"
     finished = f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished"
-    render.say(f"{finished}; {size} at a time, up to {suite.threads} thread(s) each: {time}.")
-    if unknown := len(seconds) - len(known):
+    render.say(f"{finished}; {size} at a time: {time}.")
+    if unknown := len(left) - len(known):
         render.say(f"No estimate for {render.many(unknown, 'run')}: there is no similar finished run.")
 
 
@@ -161,14 +141,14 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
         if row["runs"]:
             peak = render.size(row["peak_memory_bytes"]) + " ‡" * (row["runs_taking_turns"] > 1)
             cells += [f"{row['validation']['mean']:.2f}", f"{row['seconds']:.1f}", peak]
-        settings = _settings(row["settings"]) or "defaults" * bool(row["defaults"])
+        settings = _settings(row["settings"]) or "defaults" * bool(row["untuned"])
         table.add_row(row["label"] + " †" * row["stores_exemplars"] + (settings and f"\n  {settings}"), *cells)
     render.out.print(table)
     render.legend(rows)
     if any(row["runs"] and row["runs_taking_turns"] > 1 for row in rows):
         render.say("‡ of all runs that took turns in one process.")
-    if any(row["defaults"] for row in rows):
-        render.say("Defaults are not tuned for this graph: name a 'preset' or a 'grid' in the file. --json lists them.")
+    if any(row["untuned"] for row in rows):
+        render.say("Defaults are not tuned for this graph: name a 'preset' or a 'grid' in the file.")
 
 
 def _settings(settings: dict[str, Any]) -> str:
@@ -181,12 +161,7 @@ def _spread(spread: dict[str, float | None]) -> str:
     return f"{spread['mean']:.2f}" + ("" if spread["sd"] is None else f" ± {spread['sd']:.2f}")
 
 
-def _duration(estimated: Iterable[float | None]) -> str:
-    """The time that runs take together; `unknown` where that of one is."""
-    every = list(estimated)
-    if None in every:
-        return "unknown"
-    seconds = sum(one or 0 for one in every)
+def _duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.data.csr import EDGES_AT_ONCE, Neighbours
+from ipal.data.csr import Neighbours
 
 Counts = NDArray[np.int64]
 
@@ -20,18 +20,6 @@ def edges_by_class(neighbours: Neighbours, classes: Counts, number: int) -> tupl
         every += np.bincount(one[both], minlength=number)
         same += np.bincount(one[both & (one == other)], minlength=number)
     return same, every
-
-
-def edges_within_classes(neighbours: Neighbours, classes: Counts) -> tuple[int, int]:
-    """Edges whose ends are of one class, and edges whose ends both have a class, of all classes together.
-
-    Of a large graph, edges to every so many-th node: their share is what counts.
-    """
-    nodes = np.arange(0, neighbours.num_nodes, 1 + neighbours.num_edges // EDGES_AT_ONCE)
-    place, source = neighbours.rows_of(nodes)
-    one, other = classes[nodes[place]], classes[source]
-    both = (one >= 0) & (other >= 0)
-    return int(np.sum(both & (one == other))), int(np.sum(both))
 
 
 def edge_homophily(same: Counts, every: Counts) -> float | None:

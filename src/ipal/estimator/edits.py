@@ -94,7 +94,6 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
         state=model.with_memory(memory, rest),
         calibration=model.calibration.united(places, len(rest)),
         history=(*history.sealed(model.history), event),
-        reference=None,
     )
     return learner._become(merged)
 
@@ -327,7 +326,6 @@ def _remaining(model: Model, memory: Any, first: int) -> Model | None:
         calibration=model.calibration.before(first).of_classes(left),
         schema=replace(model.schema, directed=model.lessons[first - 1].directed),
         history=history.parted(model.history, first)[0],
-        reference=None,
     )
 
 
@@ -378,7 +376,6 @@ def merge_models(one: Learner, other: Learner) -> Learner:
         calibration=mine.calibration.merged(theirs.calibration, places, len(labels), len(mine.lessons)),
         schema=replace(mine.schema, directed=mine.schema.directed or theirs.schema.directed),
         history=(*history.sealed((*mine.history, *theirs.history)), event),
-        reference=None,
     )
     return type(one)._of(whole)
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from ipal.backend.checks import MisfitError
 from ipal.config import LARGEST
-from ipal.estimator.history import Edges, Event, Natural, Time
+from ipal.estimator.history import Event
 
 MOST_LETTERS = 2**26
 """Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
@@ -19,27 +19,6 @@ def _refuse_long(value: Any) -> Any:
 
 
 Number = Annotated[float, Field(ge=0, le=LARGEST), BeforeValidator(_refuse_long)]
-Share = Annotated[Number, Field(le=1)]
-
-
-class Reference(BaseModel):
-    """What a graph looked like to the model when it was asked to remember it (see deploy/watch.py)."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-    time: Time
-    counts: list[Natural]
-    edges: Edges
-    confidence: Share
-    spread: Number
-    unknown: Share | None
-    features: Number | None
-
-    @model_validator(mode="after")
-    def _check_counts(self) -> Self:
-        if not any(self.counts) or self.edges[0] > self.edges[1]:
-            raise ValueError("no nodes, or more edges within classes than there are")
-        return self
 
 
 class Facts(BaseModel):
@@ -56,7 +35,6 @@ class Facts(BaseModel):
     directed: bool = False
     """Whether an edge may run one way."""
     history: Annotated[list[Event], Field(max_length=2**20)] = []
-    reference: Reference | None = None
     learning_rate: Annotated[Number, Field(gt=0)] | None = None
     """Of the last task, where a network is trained."""
     identity: str = Field("", max_length=64)
@@ -71,8 +49,6 @@ class Facts(BaseModel):
             raise ValueError("the labels name a class twice")
         if len(self.labels) * max(len(label) if isinstance(label, str) else 1 for label in self.labels) > MOST_LETTERS:
             raise ValueError("the labels are too long")
-        if self.reference is not None and len(self.reference.counts) != len(self.labels):
-            raise ValueError("the reference has not one number for every class")
         return self
 
 

@@ -83,7 +83,6 @@ def facts(model: Model) -> dict[str, Any]:
         "directed": schema.directed,
         "labels": list(model.labels),
         "history": [event.model_dump() for event in model.history],
-        "reference": model.reference,
         "learning_rate": state.learning_rate,
         "identity": model.method.identity(state.memory),
         **({"plugins": packages} if packages else {}),
@@ -203,8 +202,7 @@ def _restored(
     calibration.check(len(classes), sum(event.fingerprint is not None for event in found.history) + (not whole))
     load_generator(generator.manual_seed(config.seed), tensors["generator"])  # weights were drawn with it meanwhile
     state = State(classes, memory, generator, network, optimizer, rate, teacher)
-    reference = None if found.reference is None else found.reference.model_dump()
-    model = Model(config, runtime, schema, state, calibration, tuple(found.history), reference)
+    model = Model(config, runtime, schema, state, calibration, tuple(found.history))
     check_same(tensors, {**_every(model), "generator": tensors["generator"]})
     return model
 

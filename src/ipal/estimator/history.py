@@ -1,4 +1,4 @@
-"""What a model has learned and what was changed in it: names of classes, numbers of nodes and edges, and when.
+"""What a model has learned and what was changed in it: names of classes, numbers of nodes, and when.
 
 Of each graph that was learned a fingerprint is kept: enough to recognise it, nothing of what it holds. A run records
 without a time, so that equal runs give equal files; what a user asks for is recorded with it.
@@ -12,7 +12,6 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ipal.data.class_edges import edges_within_classes
 from ipal.data.graph import content_hash
 from ipal.data.task import Task
 from ipal.errors import ConfigError, shortened
@@ -24,7 +23,6 @@ LETTERS = 80
 
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Names = Annotated[list[Annotated[str, Field(max_length=LETTERS)]], Field(max_length=NAMED)]
-Edges = Annotated[list[Natural], Field(min_length=2, max_length=2)]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 
 
@@ -42,8 +40,6 @@ class Event(BaseModel):
     """What they became."""
     nodes: Natural = 0
     """Training nodes."""
-    edges: Edges = [0, 0]
-    """Among training nodes: those within a class, and all."""
     time: Time | None = None
     fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     """Of the graph that was learned."""
@@ -68,11 +64,8 @@ def learned(task: Task) -> Event:
     """A task that was learned; the same for all learners that are handed it."""
 
     def made() -> Event:
-        names, numbers = np.unique(task.labels, return_inverse=True)
-        classes = np.full(task.graph.num_nodes, -1)
-        classes[task.nodes] = numbers
-        edges = list(edges_within_classes(task.graph.neighbours, classes))
-        return Event.of("learned", names.tolist(), nodes=len(task.nodes), edges=edges, fingerprint=fingerprint(task))
+        names = np.unique(task.labels).tolist()
+        return Event.of("learned", names, nodes=len(task.nodes), fingerprint=fingerprint(task))
 
     return task.derived("history", "learned", made)
 
@@ -108,9 +101,3 @@ def now() -> str:
     except (ValueError, OverflowError, OSError) as error:
         raise ConfigError(f"SOURCE_DATE_EPOCH is '{fixed}': give a number of seconds, or unset it.") from error
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def edges_learned(history: Iterable[Event]) -> tuple[int, int]:
-    """Edges between training nodes of one class, and between all: those of every task, added up."""
-    same, every = zip(*(event.edges for event in history), strict=True)
-    return sum(same), sum(every)

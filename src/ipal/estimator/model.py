@@ -68,8 +68,6 @@ class Model:
     state: State
     calibration: Calibration
     history: tuple[Event, ...] = ()
-    reference: dict[str, Any] | None = None
-    """What a graph looked like when the model was asked to remember it (see deploy/watch.py)."""
 
     # ------------------------------------------------------------------ what it is
 
@@ -353,7 +351,7 @@ class Learning:
     def finish(self, state: State) -> Model:
         """The model after the task."""
         event = learned(self.task).model_copy(update={"directed": self.model.schema.directed, "time": self.time})
-        model = replace(self.model, state=state, history=(*self.model.history, event), reference=None)
+        model = replace(self.model, state=state, history=(*self.model.history, event))
         if not model.leaves_one_out:
             return model
         return replace(model, calibration=calibrated(model, self.task, len(self.model.lessons)))

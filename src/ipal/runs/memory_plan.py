@@ -15,8 +15,7 @@ Estimates count the arrays that are alive at the peak:
     edges      what is made while the edges of a graph are gone through, at most some at a time (`EDGES_AT_ONCE`)
 
 The peak is kept + the larger of training and testing + edges: what is freed after edges were gone through stays with
-the process, in pieces below the size that an allocator gives back. benchmarks/memory_estimates.py compares estimates
-with measurements.
+the process, in pieces below the size that an allocator gives back.
 """
 
 import math

@@ -48,9 +48,6 @@ from ipal.state.snapshot import Snapshot
 __all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
 
 
-Storing = Callable[[Callable[[], None]], Generator[None, None, None]]
-
-
 class Observer(Protocol):
     """Somebody who watches a run, for instance a progress bar."""
 
@@ -90,13 +87,11 @@ def run_by_epochs(
     memory: PeakMemory | None = None,
     runtime: Runtime | None = None,
     stack: Stack | None = None,
-    storing: Storing | None = None,
 ) -> Generator[None, None, dict[str, Any]]:
     """A run that pauses after every epoch, so that several (`company`) can take turns in one process; see `run`.
 
     Runs that take turns share one `memory`: what their process holds is all of theirs together. `runtime` is
     what the run computes with, None for what its configuration says. In a `stack`, runs take their steps as one.
-    `storing` writes what the run ends in, which pauses meanwhile; None to write it at once.
     Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
     """
     config = resolved.config
@@ -178,8 +173,7 @@ def run_by_epochs(
         result["timing"]["runs_taking_turns"] = company
         if stack and stack.largest > 1:
             result["timing"]["runs_stacked"] = stack.largest
-        store = partial(_store, folder, stream, progress, files.snapshot(watch.fitted).on_cpu(), result)
-        yield from storing(store) if storing else _at_once(store)
+        _store(folder, stream, progress, files.snapshot(watch.fitted), result)
     return result
 
 
@@ -190,11 +184,6 @@ def _saying_what_to_do(folder: RunFolder) -> Iterator[None]:
         yield
     except StoreError as error:
         raise StoreError(f"{error} Delete {folder.checkpoint} to start the run from its first task.") from error
-
-
-def _at_once(store: Callable[[], None]) -> Generator[None, None, None]:
-    store()
-    yield from ()
 
 
 def _store(folder: RunFolder, stream: Stream, progress: Progress, model: Snapshot, result: dict[str, Any]) -> None:

@@ -46,10 +46,6 @@ class Snapshot:
     tensors: Mapping[str, Tensor]
     facts: Mapping[str, Any]
 
-    def on_cpu(self) -> "Snapshot":
-        """The same, in main memory."""
-        return Snapshot({name: tensor.detach().cpu() for name, tensor in self.tensors.items()}, self.facts)
-
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process: bytes, as PyTorch would share the memory of tensors with it."""
         return _of_bytes, (safetensors.torch.save(self._apart()), dict(self.facts))
