@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from ipal.errors import DataError
-from ipal.methods.adagauss import adapted, anti_collapse, fitted_adapter, projected_distillation
+from ipal.methods.adagauss import anti_collapse, projected_distillation
 from ipal.methods.dpcr import reconstructed_classifier
+from ipal.methods.shared.adapter import adapted, fitted_adapter
 from ipal.methods.shared.gaussians import ClassGaussians, log_density, whitening
 from ipal.methods.shared.projections import class_projection, drifted_moments, dual_projection, linear_map
 from tests.methods.equations_support import close

@@ -15,16 +15,18 @@ from torch.autograd import gradcheck
 from ipal.backend.operators import Operators
 from ipal.config import EncoderConfig
 from ipal.data.graph import Graph
-from ipal.methods import twp as attention_module
 from ipal.methods.classifier import balanced_cross_entropy
 from ipal.methods.ewc import elastic_penalty, likelihood_gradient
 from ipal.methods.lwf import output_distillation
 from ipal.methods.mas import length_gradient, running_mean
 from ipal.methods.pr import replay_cross_entropy
+from ipal.methods.shared import attention as attention_module
 from ipal.methods.shared.anchored import merged_pulls, quadratic_pull
-from ipal.methods.twp import attention, attention_gradient, attention_length_gradient, gradient_length
+from ipal.methods.shared.attention import attention, attention_gradient, attention_length_gradient
+from ipal.methods.twp import gradient_length
 from ipal.nn.encoders import GCN
-from ipal.nn.network import Head, Network
+from ipal.nn.head import Head
+from ipal.nn.network import Network
 from ipal.nn.per_node_gradients import whole_propagation
 from tests.methods.equations_support import HERE, close, graph
 from tests.nn.support import double_operators

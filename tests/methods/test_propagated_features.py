@@ -18,11 +18,12 @@ from ipal.errors import CapacityError
 from ipal.estimator.model import Model, begin_learning, empty_model
 from ipal.estimator.open_world.calibration import usual_by_means
 from ipal.estimator.settings import shared_settings
-from ipal.methods import slda
 from ipal.methods.ncm import NCM
+from ipal.methods.shared import scatter
 from ipal.methods.shared.exemplars import disjoint_union
 from ipal.methods.shared.propagated_features import FeatureSums
-from ipal.methods.slda import SLDA, ScatterMemory
+from ipal.methods.shared.scatter import ScatterMemory
+from ipal.methods.slda import SLDA
 from ipal.nn import propagated_features
 from ipal.nn.propagated_features import COLUMNS_AT_ONCE, lengths, propagated
 from ipal.state.value import flatten
@@ -118,7 +119,7 @@ def test_sums_and_products_are_those_of_propagated_features(steps, tiny_stream: 
 def test_slda_takes_in_a_class_in_pieces_as_at_once(tiny_stream: TaskStream, monkeypatch):
     tasks = tiny_stream.task(0), tiny_stream.task(1), tiny_stream.task(0)  # whose classes come again
     whole = learn(config(SLDA), *tasks).state.memory.scatter
-    monkeypatch.setattr(slda, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(scatter, "ROWS_AT_ONCE", 7)
     torch.testing.assert_close(learn(config(SLDA), *tasks).state.memory.scatter, whole, rtol=1e-4, atol=1e-4)
 
 

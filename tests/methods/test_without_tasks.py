@@ -15,7 +15,8 @@ from ipal.estimator.registry import METHODS
 from ipal.methods.base import Forgets, Method
 from ipal.methods.ncm import NCM
 from ipal.methods.shared.propagated_features import FeatureSums
-from ipal.methods.slda import SLDA, ScatterMemory
+from ipal.methods.shared.scatter import ScatterMemory
+from ipal.methods.slda import SLDA
 from ipal.state.value import flatten
 from tests.learning import config, learn
 

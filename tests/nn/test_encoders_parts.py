@@ -18,7 +18,8 @@ from ipal.data.csr import Norm
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
 from ipal.nn import embed
-from ipal.nn.network import Head, Network
+from ipal.nn.head import Head
+from ipal.nn.network import Network
 from ipal.nn.per_node_gradients import network_importance
 from ipal.system.memory_budget import Budget
 from tests.nn.encoders_support import GRAPHS, KINDS, READING_NEIGHBOURS, WEIGHTED, embedded, encoder

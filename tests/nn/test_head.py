@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ipal.nn.network import Head
+from ipal.nn.head import Head
 
 
 def head(*blocks: int, width: int = 2, temperature: float | None = None) -> Head:

@@ -18,7 +18,8 @@ from ipal.data.task import Task
 from ipal.nn import per_node_gradients
 from ipal.nn.encoders import APPNP, GCN, SAGE, Encoder, Linear
 from ipal.nn.encoders.base import Parameters
-from ipal.nn.network import Head, Network
+from ipal.nn.head import Head
+from ipal.nn.network import Network
 from ipal.nn.per_node_gradients import network_importance
 
 HERE = Runtime.of()

@@ -6,57 +6,20 @@ adapter of the distillation is linear and solved in every step, not trained; the
 its input what two layers make of it. What is known of a class that returns is adapted, and pooled with its new nodes.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from ipal.backend.adam import Adam
 from ipal.config import Draws, Epochs, NonNegative, TrainConfig
 from ipal.methods.base import Batch, Network, Remembered, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, Competing, node_cross_entropy
+from ipal.methods.shared.adapter import adapted, fitted_adapter
 from ipal.methods.shared.gaussians import ClassGaussians, log_density
 from ipal.methods.shared.projections import linear_map
 from ipal.nn.cholesky import mean_diagonal
-
-ROWS, RATE = 1024, 1e-3
-"""Of a step: most rows, and the learning rate."""
-
-
-def adapted(x: Tensor, psi: Sequence[Tensor]) -> Tensor:
-    r"""Old embeddings as the new encoder would give them.
-
-    .. math:: \psi(x) = x + \mathrm{ReLU}(x W_1 + b_1) W_2 + b_2
-
-    Source: Rypesc et al. 2024, the adapter; there it is not added to its input.
-    """
-    W1, b1, W2, b2 = psi
-    return x + (x @ W1 + b1).relu() @ W2 + b2
-
-
-def fitted_adapter(f_before: Tensor, f: Tensor, steps: int, rng: torch.Generator) -> list[Tensor]:
-    r"""The adapter that maps the current nodes' old embeddings to their new ones.
-
-    .. math:: \psi = \arg\min_\psi E_x \, \|\psi(f_{t-1}(x)) - f_t(x)\|^2
-
-    Source: Rypesc et al. 2024, the adaptation of Gaussians; by steps of Adam.
-    """
-    d = f.shape[1]
-    W1 = torch.empty(d, 2 * d, device=f.device).uniform_(-(d**-0.5), d**-0.5, generator=rng)
-    psi = [nn.Parameter(part) for part in (W1, f.new_zeros(2 * d), f.new_zeros(2 * d, d), f.new_zeros(d))]
-    optimizer = Adam(psi, RATE, 0.0)
-    with torch.enable_grad():
-        for _ in range(steps):
-            rows = torch.randint(len(f), (min(len(f), ROWS),), generator=rng, device=f.device)
-            optimizer.zero_grad()
-            F.mse_loss(adapted(f_before[rows], psi), f[rows]).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-    return [part.detach() for part in psi]
-
 
 RIDGE = 1e-3
 """What is added to a diagonal, relative to its mean."""

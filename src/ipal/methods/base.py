@@ -7,30 +7,34 @@ A method that trains a network (`Trained`) is called in the order of Algorithm 1
     loss(network, memory, batch, context, rng)   named terms; the engine minimises their sum
     end_task(network, memory, context, rng)  the memory after the task
 
-and `classify` scores embeddings. A method that trains nothing has `end_task` and `forward` alone.
+and `classify` scores embeddings. A method that trains nothing has `end_task` and `forward` alone. Predictions that
+use `embeddings`, `products`, `lengths`, `rows` and `by_rows` of `Compute` alone can be exported to ONNX and explained.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from ipal.config import EncoderConfig, TestGraph, TrainConfig
-from ipal.data.graph import Graph
-from ipal.data.task import Task
-from ipal.nn.compute import GraphCompute
-from ipal.nn.network import Batch as Batch
-from ipal.nn.network import Head
-from ipal.nn.network import Network as Network
+
+if TYPE_CHECKING:
+    from ipal.data.graph import Graph
+    from ipal.data.task import Task
+    from ipal.nn.compute import GraphCompute
+    from ipal.nn.head import Head
+    from ipal.nn.network import Batch as Batch
+    from ipal.nn.network import Network as Network
+
+    Compute = GraphCompute
+else:  # types alone: a method computes with what it is handed
+    Graph = Task = Compute = Batch = Head = Network = Any
 
 Extended = TypeVar("Extended", bound="TaskContext")
-Compute = GraphCompute
-"""What a method computes on whole tasks and graphs with. Predictions that use its first five functions alone
-(`embeddings`, `products`, `lengths`, `rows`, `by_rows`) can be exported to ONNX and explained."""
 Terms = dict[str, Tensor]
 """Parts of a loss by name."""
 Parameters = dict[str, Tensor]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ipal.methods.base import Batch, Method, Network, TaskContext, Terms, Trained
-from ipal.nn.network import Head
+from ipal.nn.head import Head
 
 Competing = Literal["seen", "current"]
 

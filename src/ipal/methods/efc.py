@@ -6,7 +6,7 @@ class, not drawn in proportion to the numbers of classes; the covariances' ridge
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from ipal.config import Draws, NonNegative, Positive, TrainConfig
 from ipal.errors import DataError
 from ipal.methods.base import Batch, Network, Remembered, Space, TaskContext, Terms
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, node_cross_entropy
-from ipal.methods.shared.gaussians import ClassGaussians
+from ipal.methods.shared.gaussians import GaussianMemory
 from ipal.nn.cholesky import shifted_cholesky
 
 
@@ -51,22 +51,6 @@ def drifted_means(mu: Tensor, f: Tensor, f_before: Tensor, E: Tensor, sigma: flo
     s = (s - s.min()) / (s.max() - s.min()).clamp_min(1e-12)
     w = (s / (2 * sigma**2)).softmax(dim=1)
     return mu + w @ (f - f_before)
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianMemory(ClassGaussians):
-    """A full Gaussian for every class, and the metric of the feature space."""
-
-    feature_matrix: Tensor
-    """which directions of the embeddings the outputs depend on"""
-
-    @classmethod
-    def empty(cls, width: int, device: torch.device) -> Self:
-        known = ClassGaussians.empty(width, device)
-        return cls(known.prototypes, known.covariance, torch.zeros(width, width, device=device))
-
-    def finite_parts(self) -> dict[str, Tensor]:
-        return {**super().finite_parts(), "feature_matrix": self.feature_matrix}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -16,7 +16,7 @@ from ipal.methods.base import Batch, Network, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, node_cross_entropy
 from ipal.methods.shared.prototypes import PrototypeMemory
 from ipal.nn import losses
-from ipal.nn.network import Head
+from ipal.nn.head import Head
 
 
 def density_prototype(f: Tensor) -> tuple[Tensor, Tensor]:

@@ -135,3 +135,19 @@ class ClassGaussians:
         """Sum of products of a class's rows, from mean and covariance."""
         mean = self.prototypes.mean[row]
         return int(self.prototypes.count[row]) * (self.covariance[row] + torch.outer(mean, mean))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianMemory(ClassGaussians):
+    """A full Gaussian for every class, and the metric of the feature space."""
+
+    feature_matrix: Tensor
+    """which directions of the embeddings the outputs depend on"""
+
+    @classmethod
+    def empty(cls, width: int, device: torch.device) -> Self:
+        known = ClassGaussians.empty(width, device)
+        return cls(known.prototypes, known.covariance, torch.zeros(width, width, device=device))
+
+    def finite_parts(self) -> dict[str, Tensor]:
+        return {**super().finite_parts(), "feature_matrix": self.feature_matrix}
