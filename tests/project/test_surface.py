@@ -37,6 +37,9 @@ class Distilled(ipal.Classifier):
     name = "distilled"
     title = "Distilled"
 
+    def prepare(self, memory: None, context: ipal.TaskContext) -> ipal.TaskContext:
+        return context.with_before()
+
     def loss(
         self, network: Any, memory: None, batch: Any, context: Any, rng: torch.Generator
     ) -> dict[str, torch.Tensor]:

@@ -74,6 +74,9 @@ class AdaGauss(Classifier):
     def init(self, space: Space) -> ClassGaussians:
         return ClassGaussians.empty(space.width, space.device)
 
+    def prepare(self, memory: Any, context: TaskContext) -> TaskContext:
+        return context.with_before()
+
     def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         f = network.encoder(batch.graph)
         terms = {

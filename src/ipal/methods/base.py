@@ -13,9 +13,8 @@ use `embeddings`, `products`, `lengths`, `rows` and `by_rows` of `Compute` alone
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -70,20 +69,17 @@ class TaskContext:
     """The network before the task; None at the first task."""
     compute: Compute
     """Embeds, scores and differentiates whole tasks on the device of the run."""
-    recalled: Tensor | None = None
-    """The teacher's embeddings, where they were found together with those of other runs."""
-
-    @cached_property
-    def before(self) -> Tensor | None:
-        """Embeddings of all training nodes by the teacher, found when first asked for; None at the first task."""
-        if self.teacher is None or self.recalled is not None:
-            return self.recalled
-        return self.compute.embeddings(self.teacher, self.task)
+    before: Tensor | None = None
+    """Embeddings of all training nodes by the teacher; None at the first task, and where nobody asks."""
 
     @property
     def classes(self) -> int:
         """Number of classes known, those being learned included."""
         return len(self.current) + len(self.old)
+
+    def with_before(self) -> Self:
+        """With the teacher's embeddings of the training nodes."""
+        return self if self.teacher is None else replace(self, before=self.compute.embeddings(self.teacher, self.task))
 
     def extended(self, kind: type[Extended], **more: Any) -> Extended:
         """As a context of another kind, which has more fields."""
@@ -91,12 +87,12 @@ class TaskContext:
 
     def before_of(self, batch: Batch) -> Tensor:
         """The teacher's embeddings of a batch's nodes. In a mini-batch both networks see the same sample."""
-        before = self.before
-        assert before is not None, "it is not the first task"
+        assert self.before is not None, "the method has asked for them"
+        assert self.teacher is not None, "likewise"
         if isinstance(batch.positions, slice):
-            return before
+            return self.before
         with torch.no_grad():
-            found: Tensor = cast(Network, self.teacher).encoder(batch.graph)
+            found: Tensor = self.teacher.encoder(batch.graph)
         return found
 
     def embeddings(self, network: Network) -> Tensor:

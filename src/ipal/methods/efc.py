@@ -86,7 +86,7 @@ class EFC(HeadClassifier):
         roots, failed = shifted_cholesky(memory.covariance[context.old], self.ridge, "the covariances of old classes")
         if failed:
             raise DataError(f"A covariance has no square root with efc.ridge={self.ridge:g}: set a larger one.")
-        return context.extended(EFCContext, roots=roots)
+        return context.with_before().extended(EFCContext, roots=roots)
 
     def loss(self, network: Network, memory: Any, batch: Batch, context: EFCContext, rng: torch.Generator) -> Terms:
         f, labels, head = network.encoder(batch.graph), context.labels[batch.positions], network.classifier

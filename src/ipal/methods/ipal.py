@@ -77,7 +77,7 @@ class IPAL(PrototypeClassifier):
         r = node_weights(context.task.graph, self.node_weights, self.alpha)[context.task.nodes]  # Eq. 3
         old, mixing = memory.of(context.old), TruncatedBeta(9.0, 21.0, 0.4, context.labels.device)
         held = eq.OldPrototypes.of(old.mean)
-        return IPALContext.of(context, r, remembered=old, held=held, mixing=mixing)
+        return IPALContext.of(context.with_before(), r, remembered=old, held=held, mixing=mixing)
 
     def loss(self, network: Network, memory: Any, batch: Batch, context: IPALContext, rng: torch.Generator) -> Terms:
         """Eq. 13: the contrast of Eq. 10 and gamma times the distillation."""
@@ -91,12 +91,11 @@ class IPAL(PrototypeClassifier):
             affinity = mu.detach() @ directions.detach().T
             if absent is not None:
                 affinity.masked_fill_(absent[:, None], -torch.inf)
-            within = eq.hardness_by_class(affinity, context.members[:, here], self.hardness)
-            nodes, hard_labels = eq.hardest_within(within, self.k)
+            hard_of_all = eq.hardness(affinity, self.hardness)
+            nodes, hard_labels = eq.hardest(hard_of_all, context.members[:, here], self.k)
             hard = directions.index_select(0, nodes)
         if self.replay and len(context.old):
-            old = context.remembered
-            replayed = (old.draw_directions if self.products == "cosine" else old.draw)(self.k, rng)
+            replayed = directed(context.remembered.draw(self.k, rng))
         y = context.places[here]  # Eq. 10
         terms = {"contrast": eq.prototype_contrast(directions, y, mu, self.tau, hard, hard_labels, replayed, absent)}
         if context.before is not None and len(context.old) and self.distillation != "none":  # Eq. 13

@@ -61,9 +61,10 @@ class LwF(Classifier):
     default_train = TrainConfig(epochs=50)
 
     def prepare(self, memory: None, context: TaskContext) -> LwFContext:
+        seen = context.with_before()
         with torch.no_grad():
-            outputs = None if context.teacher is None else context.teacher.classifier(context.before)
-        return context.extended(LwFContext, outputs=outputs)
+            outputs = None if seen.teacher is None else seen.teacher.classifier(seen.before)
+        return seen.extended(LwFContext, outputs=outputs)
 
     def loss(self, network: Network, memory: None, batch: Batch, context: LwFContext, rng: torch.Generator) -> Terms:
         logits = network(batch.graph)

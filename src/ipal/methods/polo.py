@@ -91,6 +91,9 @@ class POLO(Classifier):
     def head(self, width: int) -> Head:
         return Head(width, temperature=0.1)
 
+    def prepare(self, memory: Any, context: TaskContext) -> TaskContext:
+        return context.with_before()
+
     def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         f, head, old = network.encoder(batch.graph), network.classifier, context.old
         terms = {"cross_entropy": node_cross_entropy(head(f), batch.positions, context, self.competing)}
