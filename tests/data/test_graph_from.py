@@ -154,17 +154,6 @@ def test_words_for_no_label_are_neither_learned_nor_scored() -> None:
         assert model.score(data) == (model.predict(data) == data.y)[[0, 2, 3]].mean()
 
 
-def test_what_is_a_graph_already_is_passed_on() -> None:
-    from torch_geometric.data import Data
-
-    data = Data()
-    assert graph_from(data) is data
-    mine = graph_from(*columns())
-    assert graph_from(mine) is mine
-    dataset = ipal.load_dataset("synthetic:nodes=60,classes=3,features=4")
-    assert np.array_equal(graph_from(dataset).y, dataset.y)
-
-
 def test_columns_by_other_names_and_chosen_features() -> None:
     nodes, edges = columns()
     renamed = {"account" if name == "id" else name: values for name, values in nodes.items()} | {"note": list("wxyz")}

@@ -6,11 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ipal.config import run_config
-from ipal.data.csr import Neighbours, joined
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import catalog, load
 from ipal.data.datasets.inspect import look
@@ -85,11 +82,6 @@ def test_wrong_names_get_a_sentence(command: Command, text: str, words: str) -> 
     complaint(command("run", "--dataset", text, "--method", "ncm"), words)
 
 
-def test_one_file_is_not_taken_twice_by_two_paths(command: Command, tmp_path: Path) -> None:
-    write_graph(tmp_path / "a.npz")
-    complaint(command("run", "--dataset", f"a.npz,{tmp_path / 'a.npz'}"), "a.npz twice")
-
-
 # ---------------------------------------------------------------------- side by side
 
 
@@ -146,22 +138,6 @@ def test_too_many_nodes_for_the_memory_are_refused(monkeypatch: pytest.MonkeyPat
         CapacityError, match=r"The table of their features takes about .*: name fewer or smaller graphs"
     ):
         side_by_side([small([0, 1], []), small([0, 1, 1], [])])
-
-
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 12), st.integers(0, 99)), min_size=1, max_size=5))
-@settings(max_examples=40, deadline=None)
-def test_graphs_can_be_taken_apart_again(sizes: list[tuple[int, int, int]]) -> None:
-    every = []
-    for nodes, edges, seed in sizes:
-        ends = np.random.default_rng(seed).integers(0, nodes, (2, edges))
-        every.append(Neighbours.of_edges(ends, nodes))
-    both = joined(every)
-    starts = np.cumsum([0, *(one.num_nodes for one in every)])
-    assert both.num_nodes == starts[-1]
-    for one, begin in zip(every, starts, strict=False):
-        again = both.without_rest(np.arange(begin, begin + one.num_nodes))
-        np.testing.assert_array_equal(again.indptr, one.indptr)
-        np.testing.assert_array_equal(again.indices, one.indices)
 
 
 # ---------------------------------------------------------------------- as a dataset like others
@@ -247,15 +223,3 @@ def test_a_sequence_that_there_is_not_gets_a_sentence(
     command: Command, dataset: str, stream: str, words: list[str]
 ) -> None:
     complaint(command("run", "--dataset", dataset, "--method", "ncm", "--set", f"protocol.stream={stream}"), *words)
-
-
-@pytest.mark.parametrize("domain", [np.zeros(40, dtype=int), np.arange(40) % 2])
-def test_domains_of_a_file_are_graphs_where_their_classes_are_their_own(
-    domain: Any, command: Command, tmp_path: Path
-) -> None:
-    write_graph(tmp_path / "a.npz", domain=domain)
-    run = ("run", "--dataset", "a.npz", "--method", "ncm", "--set", "protocol.stream=graphs")
-    words = "needs several graphs" if domain.max() == 0 else "Class 0 is in several graphs"
-    complaint(command(*run), words)
-    write_graph(tmp_path / "a.npz", domain=np.arange(40) // 20 * 7)
-    assert command(*run, "--json").json["protocol"]["domains"] == [0, 7]

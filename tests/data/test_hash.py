@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from ipal.data.datasets import load
 from tests.data.support import COUNTS, EDGES, Y
-from tests.support import sparse_parts, write_graph
+from tests.support import sparse_parts
 
 
 def hash_of(path: Path, *, compressed: bool = False, **arrays: Any) -> str:
@@ -54,8 +54,3 @@ def test_the_hash_of_sparse_features_does_not_depend_on_the_order_in_a_row(tmp_p
         for matrix in (sorted_parts, turned)
     }
     assert len(hashes) == 1
-
-
-def test_directed_and_undirected_are_different_content(tmp_path: Path) -> None:
-    path = write_graph(tmp_path / "a.npz")
-    assert load(str(path), undirected=True).hash != load(str(path), undirected=False).hash

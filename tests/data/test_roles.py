@@ -1,6 +1,5 @@
 """Counts in place of shares, few labelled nodes, classes by size: who teaches, who is tested, who is only there."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from ipal.config import Counts, ProtocolConfig, run_config
 from ipal.data.graph import Graph
 from ipal.data.streams import CONTEXT, STREAMS, TEST, TRAIN, VALIDATION, TaskStream
 from ipal.data.streams.splits import assign_parts, order_classes
-from ipal.errors import ConfigError, DataError
+from ipal.errors import DataError
 from ipal.runs.resolved import check_settings
-from tests.runs.test_resume import Stop, run, tiny_config
 from tests.support import Command, complaint
 
 Y = np.repeat([4, 7, 9], [6, 10, 8])
@@ -71,11 +69,6 @@ def test_after_the_first_task_a_class_has_few_labelled_nodes_by_hand() -> None:
     assert made(Y, (1, 1, 1), stream={"name": "class", "shots": 99}).split_hash == made(Y, (1, 1, 1)).split_hash
 
 
-def test_other_seeds_label_other_nodes() -> None:
-    few = [made(Y, (1, 2), seed, stream={"name": "class", "shots": 1}).part == TRAIN for seed in range(5)]
-    assert len({tuple(one.tolist()) for one in few}) > 1
-
-
 def test_only_the_first_classes_are_learned_where_so_many_are_asked_for() -> None:
     stream = made(Y, (1, 1), stream={"name": "class", "classes": 2}, class_order="size")
     assert stream.classes == [[7], [9]]
@@ -126,41 +119,12 @@ def test_nodes_without_a_role_are_in_graphs_and_neither_taught_nor_tested(
         assert sizes(again, label) == sizes(stream, label)
 
 
-@pytest.mark.parametrize("name", ["class", "online"])
-def test_inductive_training_lacks_only_what_is_tested(name: str) -> None:
-    own = {"batch": "task", "hops": 0} if name == "online" else {}
-    parts = {"train": 3, "validation": 1, "test": 2}
-    stream = made(Y, (1, 1, 1), parts=parts, visibility="inductive", stream={"name": name, **own})
-    for index in range(3):
-        task = stream.batch(index, 0)
-        there = (stream.task_of == index) & np.isin(stream.part, (TRAIN, CONTEXT))
-        np.testing.assert_array_equal(task.origin, np.flatnonzero(there))
-        assert len(task.nodes) == 3
-
-
 @pytest.mark.parametrize("name", STREAMS)
 def test_what_is_left_open_is_not_in_the_configuration(name: str) -> None:
     config = check_settings(run_config({"dataset": "digits", "method": "ncm", "protocol": {"stream": name}}))
     assert not {"shots", "classes"} & config.protocol.stream.settings.keys()
     few = check_settings(run_config({"dataset": "digits", "protocol": {"stream": {"name": "class", "shots": 5}}}))
     assert few.to_tree()["protocol"]["stream"] == {"name": "class", "shots": 5}
-
-
-def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
-    protocol = {
-        "stream": {"name": "class", "shots": 5},
-        "class_order": "size",
-        "parts": {"train": 10, "validation": 5, "test": 10},
-    }
-    config = tiny_config(protocol=protocol)
-    whole = run(config, tmp_path / "whole").result()
-    with pytest.raises(KeyboardInterrupt):
-        run(config, tmp_path / "parts", Stop(after_tasks=2))
-    again = run(config, tmp_path / "parts").result()
-    assert again["metrics"] == whole["metrics"]
-    assert again["protocol"] == whole["protocol"]
-    assert whole["protocol"]["parts"] == {"train": 10, "validation": 5, "test": 10, "fewer": "error"}
-    assert whole["metrics"]["mean_overall_accuracy"] > 0
 
 
 @pytest.mark.parametrize(
@@ -176,8 +140,3 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_asked_for_gets_a_sentence(command: Command, setting: str, words: list[str]) -> None:
     complaint(command("run", "--dataset", "digits", "--method", "ncm", "--set", setting), *words)
-
-
-def test_a_wrong_count_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"Unknown setting 'protocol\.parts\.more'"):
-        run_config({"dataset": "digits", "protocol": {"parts": {"train": 1, "validation": 1, "test": 1, "more": 1}}})

@@ -1,6 +1,5 @@
 """Graphs in tables of nodes and edges: what is read, and what is refused with a sentence."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 import ipal
-from ipal.data.datasets import convert, load, load_to_predict, tables
+from ipal.data.datasets import convert, load, tables
 from ipal.data.labels import labelled
 from ipal.errors import CapacityError, DataError, IgnoredInput
 from tests.support import write_graph
@@ -193,18 +192,6 @@ def test_blank_lines_end_nothing(tmp_path: Path, blank: str, width: int, monkeyp
     assert dataset.graph.num_edges == 4
 
 
-def test_time_does_not_grow_with_the_square_of_columns(tmp_path: Path) -> None:
-    def seconds(width: int) -> float:
-        names = ",".join(f"x{number}" for number in range(width))
-        put(tmp_path, f"id,{names}\n0{',1' * width}\n1{',2' * width}\n", "source,target\n0,1\n")
-        begin = time.process_time()
-        load_to_predict(f"{tmp_path}/")
-        return time.process_time() - begin
-
-    seconds(100)
-    assert seconds(20_000) < 6, "the square takes twice as long"
-
-
 def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
     nodes = "\n".join(f"{place},{line}" if place else f",{line}" for place, line in enumerate(NODES.splitlines()))
     with pytest.warns(IgnoredInput, match="without a name"):
@@ -362,12 +349,4 @@ def test_a_damaged_parquet_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "nodes.parquet").write_bytes(b"PAR1 not at all PAR1")
     (tmp_path / "edges.csv").write_text(EDGES)
     with pytest.raises(DataError, match=r"nodes\.parquet is damaged or no Parquet file"):
-        load(str(tmp_path))
-
-
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipal.system.optional.find_spec", lambda name: None)
-    (tmp_path / "nodes.parquet").write_bytes(b"")
-    (tmp_path / "edges.parquet").write_bytes(b"")
-    with pytest.raises(ipal.ConfigError, match=r"pip install 'ipal\[tables\]'"):
         load(str(tmp_path))
