@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ipal.config import run_config
 from ipal.data.datasets import Dataset
-from ipal.data.streams import TEST, TRAIN, VALIDATION, Stream
+from ipal.data.streams import TRAIN, Stream
 from ipal.data.streams.online import at_most, blurred_shares, spread_evenly
 from ipal.errors import ConfigError, DataError, IpalError
 from ipal.estimator.registry import METHODS
@@ -79,22 +79,6 @@ def test_every_training_node_arrives_once_and_no_other_label(
         ends = task.origin[task.graph.edges]
         crossing = found.task_of[ends[0]] != found.task_of[ends[1]]
         assert not (crossing.any() and graph == "isolated")
-
-
-def test_nodes_of_a_task_come_in_the_order_of_the_seed_and_in_even_batches(tiny: Dataset) -> None:
-    """Training, validation and test nodes alike, each in batches that differ by one node at most."""
-    stream = stream_of(tiny, ONLINE, seed=5)
-    drawn, first = np.random.default_rng([5, 3]).permutation(len(tiny.y)), 0
-    for task, batches in enumerate(stream.batches):
-        for part in (TRAIN, VALIDATION, TEST):
-            mine = np.flatnonzero((stream.task_of == task) & (stream.part == part))
-            came = stream.batch_of[mine[np.argsort(drawn[mine])]]
-            assert came.tolist() == sorted(came)
-            sizes = np.bincount(came - first, minlength=batches)
-            assert sizes.max() - sizes.min() <= 1
-            if part == TRAIN:
-                assert stream.mixture[first : first + batches, task].tolist() == sizes.tolist()
-        first += batches
 
 
 def test_a_batch_of_a_task_is_the_task(tiny: Dataset) -> None:

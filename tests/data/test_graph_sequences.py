@@ -5,20 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from ipal.config import run_config
 from ipal.data.dataset import Dataset
-from ipal.data.datasets import catalog, load
-from ipal.data.datasets.inspect import look
+from ipal.data.datasets import load
 from ipal.data.datasets.several import WIDTH, projected, side_by_side
 from ipal.data.graph import Graph
 from ipal.data.names import split_names
 from ipal.data.streams import TRAIN
 from ipal.errors import CapacityError
 from ipal.runs.resolved import Resolver
-from ipal.runs.run_folder import RunStore
-from tests.data.support import dense, put_benchmark
 from tests.support import Command, complaint, write_graph
 
 ONE = "synthetic:nodes=60,classes=3,features=8,signal=3,seed=1"
@@ -113,16 +109,6 @@ def test_the_same_graph_has_the_same_features_in_any_company_and_order(names: li
     assert union.graph.num_features == WIDTH
 
 
-def test_sparse_features_are_projected_as_dense_ones(tmp_path: Path) -> None:
-    put_benchmark(tmp_path, "cs")
-    put_benchmark(tmp_path, "dblp", labels=np.array([0, 1, 1, 0, 0, 1]))
-    union, one = load("cs,dblp", tmp_path), load("cs", tmp_path)
-    assert isinstance(one.graph.x, sp.csr_array)
-    expected = projected(dense(one.graph), int(one.hash, 16))
-    np.testing.assert_allclose(union.graph.x[:6], expected, rtol=1e-6)
-    assert union.y.tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 4, 3, 3, 4]
-
-
 def test_projected_by_hand() -> None:
     """Unit rows give the rows of the matrix, over the root of the width; 2 e1 - e2 gives twice one less the other."""
     x = np.array([[1, 0], [0, 1], [2, -1]], dtype=np.float32)
@@ -143,20 +129,6 @@ def test_too_many_nodes_for_the_memory_are_refused(monkeypatch: pytest.MonkeyPat
 # ---------------------------------------------------------------------- as a dataset like others
 
 
-def test_files_are_found_again_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_graph(tmp_path / "a.npz")
-    write_graph(tmp_path / "b.npz", y=np.arange(40) % 2)
-    monkeypatch.chdir(tmp_path)
-    resolved = Resolver().resolve(run_config({"dataset": "a.npz,b.npz", "method": "ncm"}))
-    assert resolved.config.dataset == f"{tmp_path / 'a.npz'},{tmp_path / 'b.npz'}"
-    monkeypatch.chdir("/")
-    again = Resolver().resolve(resolved.config)
-    assert again.config == resolved.config
-    assert again.config.digest == resolved.config.digest
-    folder = RunStore(tmp_path).folder_for(resolved.config)
-    assert folder.path.name == f"a+b-ncm-seed0-{resolved.config.digest}"
-
-
 def test_a_run_on_several_graphs_is_listed_shown_and_finished(command: Command) -> None:
     stream = "protocol.stream={name: graphs, first: 1}"
     run = ("run", "--dataset", f"{ONE},{TWO}", "--method", "ncm", "--set", stream)
@@ -173,16 +145,6 @@ def test_a_run_on_several_graphs_is_listed_shown_and_finished(command: Command) 
     assert command("show", "latest", "--json").json["accuracy_matrix"] == result["accuracy_matrix"]
     assert "finished already" in command(*run).err
     assert command("resume", "latest", "--json").json["accuracy_matrix"] == result["accuracy_matrix"]
-
-
-def test_a_look_at_several_graphs(tmp_path: Path) -> None:
-    found = look(f"{ONE},{TWO}", tmp_path)
-    assert (found["nodes"], found["features"], len(found["classes"])) == (140, WIDTH, 7)
-    assert found["of_every_node"] == ["domain"]
-    missing = catalog.describe("cs,digits,dblp", tmp_path)
-    assert not missing["here"]
-    assert "--download cs'" in missing["how_to_get"]
-    assert "--download dblp'" in missing["how_to_get"]
 
 
 # ---------------------------------------------------------------------- the stream

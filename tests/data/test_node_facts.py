@@ -113,7 +113,7 @@ def test_a_class_without_one_of_the_parts_follows_small_classes(part: int, comma
     split[(np.arange(40) // 10 == 2) & (split == part)] = -1  # of class 2
     write_graph(tmp_path / "a.npz", split=split)
     run = ("run", "--dataset", "a.npz", "--method", "ncm", "--set", "protocol.parts=given")
-    words = ("No training, validation or test node in the given parts: class 2 (10 node(s))", "small_classes=drop")
+    words = ("Too few training, validation or test nodes for class 2 (10 node(s))", "small_classes=drop")
     complaint(command(*run), *words)
     result = command(*run, "--set", "protocol.small_classes=drop", "--json").json
     assert result["protocol"]["dropped_classes"] == [2]

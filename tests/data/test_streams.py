@@ -167,7 +167,7 @@ def test_classes_of_two_nodes_are_dropped_and_of_three_are_not():
     stream = make_stream(y, (1, 1), ProtocolConfig(small_classes="drop"), 0)
     assert stream.classes == [[8], [9]]
     assert stream.task_of.tolist() == [-1, -1, 0, 0, 0, 1, 1, 1, 1]
-    with pytest.raises(DataError, match=r"class 7 \(2 node\(s\)\)\."):
+    with pytest.raises(DataError, match=r"class 7 \(2 node\(s\)\): add nodes"):
         assign_parts(y, ProtocolConfig(), 0)
 
 

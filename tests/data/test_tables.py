@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ipal
-from ipal.data.datasets import convert, load, tables
+from ipal.data.datasets import load, tables
 from ipal.data.labels import labelled
 from ipal.errors import CapacityError, DataError, IgnoredInput
 from tests.support import write_graph
@@ -117,24 +117,6 @@ def test_what_says_that_there_is_no_label_is_no_class(tmp_path: Path, word: str,
     assert all(labelled(one).tolist() == [True, False, True, False] for one in found)
     expected = [0, 5] if labels[0].startswith("0") else labels
     assert all(one[[0, 2]].tolist() == expected for one in found)
-
-
-def test_numbers_that_say_that_there_is_no_label() -> None:
-    pandas = pytest.importorskip("pandas")
-    ends = {"source": [0], "target": [1]}
-    for y in (
-        [2.0, np.nan, 5.0, -1.0],
-        [2, None, 5, -1],
-        pandas.array([2, None, 5, -1], dtype="Int64"),
-        pandas.Series([2, pandas.NA, 5.0, "-1.0"], dtype=object),
-        np.array([2, -1, 5, np.nan], dtype=np.float32),
-    ):
-        for data in (
-            ipal.graph_from({"id": range(4), "label": y, "size": range(4)}, ends),
-            ipal.graph_from({"x": np.ones((4, 1)), "edge_index": [[0], [1]], "y": y}),
-        ):
-            assert data.y.tolist() == [2, -1, 5, -1]
-            assert data.train_mask.tolist() == [True, False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -283,18 +265,6 @@ def test_one_table_alone_or_none_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").unlink()
     with pytest.raises(DataError, match=r"holds no graph: put nodes\.csv and edges\.csv there"):
         load(str(tmp_path))
-
-
-def test_a_graph_folder_keeps_names(tmp_path: Path) -> None:
-    whole = load(put(tmp_path))
-    kept = convert(str(tmp_path), tmp_path / "mine.graph")
-    again = load(str(tmp_path / "mine.graph"))
-    for one in (kept, again):
-        assert one.hash == whole.hash
-        assert one.y.tolist() == whole.y.tolist()
-        assert one.ids is not None
-        assert one.ids.tolist() == ["anna", "ben", "carl", "dora"]
-        assert one.columns == whole.columns
 
 
 # ---------------------------------------------------------------------- Parquet
