@@ -149,7 +149,7 @@ def test_words_for_no_label_are_neither_learned_nor_scored() -> None:
     assert model.score(mine) == (model.predict(mine) == mine.y)[mine.train_mask].mean()
     for word in ("", "nan", "None", "?"):
         data = Data(x=X, edge_index=mine.edge_index, y=["bot", word, "human", "shop"])
-        with pytest.raises(DataError, match=r"some say that there is none: set data\.train_mask"):
+        with pytest.raises(DataError, match=r"some say that there is none, set data\.train_mask"):
             ipal.NCM().partial_fit(data)
         assert model.score(data) == (model.predict(data) == data.y)[[0, 2, 3]].mean()
 
