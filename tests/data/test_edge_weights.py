@@ -10,14 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ipal.config import run_config
 from ipal.data.csr import Neighbours
 from ipal.data.dataset import content_hash
 from ipal.data.datasets import convert, load
 from ipal.data.datasets.inspect import look
 from ipal.data.graph import Graph, checked_graph
 from ipal.errors import DataError
-from ipal.runs.resolved import Resolver
 from tests.support import Command, write_graph
 
 
@@ -161,15 +159,6 @@ def test_the_hash_covers_weights_where_there_are_any(tmp_path: Path) -> None:
     assert hash_of(edge_index=edges[:, order], edge_weight=WEIGHTS[order]) == one
 
 
-def test_weights_stay_with_graphs_side_by_side(tmp_path: Path) -> None:
-    names = [str(weighted(tmp_path / "a.npz")), str(write_graph(tmp_path / "b.npz"))]
-    both, one = load(",".join(names)).graph, load(names[0]).graph
-    a = both.aggregation("sum").toarray()
-    assert np.array_equal(a[:40, :40], one.aggregation("sum").toarray())
-    assert set(np.unique(a[40:, 40:])) == {0, 1}
-    assert not a[:40, 40:].any()
-
-
 REFUSED: dict[str, tuple[Any, str]] = {
     "negative": (np.where(np.arange(120) == 7, -1.0, 1), "weight -1.0: weights must be finite and positive"),
     "beyond 32 bits": (np.full(120, 1e300), "weight inf"),
@@ -209,26 +198,3 @@ def test_damaged_weights_of_a_folder_are_refused(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(DataError, match="was changed after it was written"):
         load(str(tmp_path / "a.graph"))
-
-
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        {"stream": "class", "train_graph": "seen", "test_graph": "seen"},
-        {"stream": {"name": "online", "batch": 5}},
-        {"stream": {"name": "returning", "parts": 2}},
-    ],
-    ids=str,
-)
-def test_tasks_and_tests_of_streams_keep_the_weights(protocol: dict[str, Any], tmp_path: Path) -> None:
-    path = weighted(tmp_path / "a.npz")
-    stream = Resolver().resolve(run_config({"dataset": str(path), "protocol": protocol})).stream
-    whole = load(str(path)).graph.aggregation("sum").toarray()
-    for index in range(len(stream)):
-        tasks = [stream.batch(index, number) for number in range(stream.batches[index])]
-        for task in tasks:
-            assert task.origin is not None
-            found = task.graph.aggregation("sum").toarray()
-            assert np.array_equal(found, np.where(found > 0, whole[np.ix_(task.origin, task.origin)], 0))
-        assert any(task.graph.is_weighted and task.graph.num_edges for task in tasks)
-        assert all(split.graph.is_weighted for split in stream.test_splits(index))

@@ -10,7 +10,7 @@ import pytest
 from ipal.config import ProtocolConfig, run_config
 from ipal.data.datasets import Dataset
 from ipal.data.streams import STREAMS, TEST, TRAIN, Stream, TaskStream
-from ipal.errors import ConfigError, DataError, IpalError
+from ipal.errors import ConfigError, DataError
 from ipal.evaluation.evaluate import evaluate
 from ipal.runs.resolved import Resolver
 from tests.data.support import stream_of
@@ -124,22 +124,6 @@ def test_a_split_that_the_stream_does_not_make_is_refused(tiny: Dataset) -> None
 def test_a_task_without_training_or_test_nodes_is_refused(tiny: Dataset, name: str) -> None:
     with pytest.raises(DataError, match=r"Task \d+ of \d+ has no (training|validation|test) node: make fewer tasks"):
         stream_of(tiny, {"name": name, "parts": 60})
-
-
-@pytest.mark.parametrize(
-    ("stream", "words"),
-    [
-        ({"name": "time", "periods": 1}, "protocol.stream.periods"),
-        ({"name": "domain", "parts": 0}, "protocol.stream.parts"),
-        ({"name": "domain", "by": "colour"}, "protocol.stream.by"),
-        ({"name": "returning", "times": 0}, "protocol.stream.times"),
-        ({"name": "returning", "times": 1001}, "protocol.stream.times"),
-    ],
-    ids=str,
-)
-def test_settings_of_streams_are_checked(timed: Dataset, stream: dict[str, Any], words: str) -> None:
-    with pytest.raises(IpalError, match=words):
-        stream_of(timed, stream)
 
 
 def test_all_streams_are_known() -> None:

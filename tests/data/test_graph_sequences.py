@@ -1,6 +1,5 @@
 """Several graphs side by side, and whole graphs one after the other."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from ipal.data.names import split_names
 from ipal.data.streams import TRAIN
 from ipal.errors import CapacityError
 from ipal.runs.resolved import Resolver
-from tests.support import Command, complaint, write_graph
+from tests.support import Command, complaint
 
 ONE = "synthetic:nodes=60,classes=3,features=8,signal=3,seed=1"
 TWO = "synthetic:nodes=80,classes=4,features=20,signal=3,seed=2"
@@ -52,14 +51,6 @@ def stream_of(names: str, seed: int = 0, **stream: Any) -> Any:
 )
 def test_names_are_separated_by_commas(text: str, names: list[str]) -> None:
     assert split_names(text) == names
-
-
-def test_a_path_that_exists_is_a_file_whatever_its_commas(tmp_path: Path) -> None:
-    path = write_graph(tmp_path / "digits,cs.npz")
-    assert load(str(path)).graph.num_nodes == 40
-    (tmp_path / "graphs").mkdir()
-    write_graph(tmp_path / "graphs" / "a,b.npz")
-    assert load("a,b", tmp_path).name == "a,b"
 
 
 @pytest.mark.parametrize(

@@ -35,20 +35,15 @@ def test_a_file_brings_them_by_name(tmp_path: Path) -> None:
     ("name", "values", "words"),
     [
         ("time", TIME + 0.5, "'time' must be 40 whole numbers, one per node, as years"),
-        ("time", TIME[:-1], "'time' must be 40 whole numbers"),
         ("domain", DOMAIN - 1, "'domain' must be 40 whole numbers, one per node, 0 or more"),
-        ("domain", DOMAIN[:, None], "'domain' must be 40 whole numbers"),
         ("domain", DOMAIN.astype(str), "'domain' must be 40 whole numbers"),
         ("split", SPLIT + 1, "0 training, 1 validation, 2 test, -1 not used"),
-        ("split", SPLIT - 1, "'split' must be 40 whole numbers"),
         ("split", np.where(SPLIT == 0, np.nan, SPLIT), "'split' must be 40 whole numbers"),
     ],
 )
-def test_what_is_no_number_for_every_node_is_refused(
-    name: str, values: Any, words: str, command: Command, tmp_path: Path
-) -> None:
-    write_graph(tmp_path / "a.npz", **{name: values})
-    complaint(command("run", "--dataset", "a.npz", "--method", "ncm"), words)
+def test_what_is_no_number_for_every_node_is_refused(name: str, values: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=words):
+        load(str(write_graph(tmp_path / "a.npz", **{name: values})))
 
 
 def test_the_hash_covers_them_and_is_as_it_was_without(tmp_path: Path) -> None:

@@ -191,8 +191,6 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
         (NODES.replace(",40,", ",inf,"), ["infinite"]),
         (NODES.replace(",40,", ",1e300,"), ["infinite"]),
         (NODES.replace(",40,", ",4,0,"), ["Row 3 of nodes.csv has 6 cells", "5 columns"]),
-        (NODES.replace(",40,", ",None,"), ["column age of nodes.csv has no value in row 3"]),
-        (NODES.replace("FR", "n/a"), ["column country of nodes.csv has no value in row 2"]),
         (NODES.replace("age", "country"), ["two columns called country"]),
         (NODES.replace("age", "a=b"), ["column a=b of nodes.csv has a '='", "rename"]),
         (
@@ -206,9 +204,7 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
         (NODES.replace("bot", "").replace("human", "").replace("shop", ""), ["No node", "has a label"]),
         (NODES.replace("age", "time").replace("31.5", "x"), ["column time of nodes.csv holds text"]),
         (NODES.replace("age", "Time"), ["'time' must be 4 whole numbers"]),
-        (NODES.replace("age", "SPLIT"), ["'split' must be 4 whole numbers"]),
         (NODES.replace("age", "class"), ["two columns that may be its label, label and class", "rename or remove"]),
-        (NODES.replace("age", "Target"), ["two columns that may be its label, label and Target"]),
         (NODES.replace("age", "node_id"), ["two columns that may be its id, id and node_id"]),
         ("id,label\n", ["nodes.csv has no rows"]),
         ("", ["nodes.csv has no column id", "it has none"]),
@@ -229,9 +225,7 @@ def test_a_table_of_nodes_that_cannot_be_read_is_a_sentence(tmp_path: Path, node
     [
         (EDGES.replace("source", "begin"), ["edges.csv has no column source", "it has begin, target, weight, when"]),
         (EDGES.replace("carl", "nobody"), ["Row 2 of edges.csv names the target 'nobody'", "no id in nodes.csv"]),
-        (EDGES.replace("carl", ""), ["Row 2 of edges.csv names the target ''"]),
         (EDGES.replace("0.5", "-0.5"), ["Row 2 of edges.csv has the weight -0.5", "not negative"]),
-        (EDGES.replace("0.5", "inf"), ["the weight inf"]),
         (EDGES.replace("0.5", ""), ["Row 2 of edges.csv has the weight nan"]),
         (EDGES.replace("0.5", "much"), ["column weight of edges.csv", "number"]),
         (EDGES.replace("when", "edge_weight"), ["two columns that may be its weight, weight and edge_weight"]),
