@@ -113,7 +113,7 @@ def learning_dynamics(bench: Comparison) -> Figure | None:
     figure = blank(7.2, 4.4)
     axes = figure.subplots()
     for row in rows:
-        curves = np.array([run.curve for run in row.runs])
+        curves = np.array([run.result.average_performance_curve for run in row.runs])
         mean, steps = curves.mean(axis=0), np.arange(1, curves.shape[1] + 1)
         mark, is_best = mark_for(row.key, [one.key for one in bench.rows]), row is bench.best
         name = row.title if len(row.title) <= 26 else row.title[:25] + "…"

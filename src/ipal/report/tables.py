@@ -64,7 +64,9 @@ def further(bench: Comparison) -> CellTable:
     for head, (name, show) in costs.items():
         means = [spread([run.costs[name] for run in row.runs]) for row in bench.rows]
         columns[head] = [Cell(show(one.mean), one.mean) if one else Cell("", None) for one in means]
-    free = ["yes" if row.runs and row.runs[0].is_exemplar_free else "no" * bool(row.runs) for row in bench.rows]
+    free = [
+        "yes" if row.runs and row.runs[0].result.protocol.exemplar_free else "no" * bool(row.runs) for row in bench.rows
+    ]
     return _by_row(bench, columns | {"exemplar-free": free})
 
 

@@ -39,10 +39,8 @@ def make_page(benches: Sequence[Comparison], runs: Sequence[Run], path: Path, re
 def check_path(path: Path) -> None:
     """Check before any work that the page can be written."""
     check_target(path)
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder: name a file for the page, as -o {path / 'page.html'}.")
-    if path.suffix not in {".html", ".htm"}:
-        raise ConfigError(f"The page is HTML: name a file that ends in .html, as -o {path.with_suffix('.html')}.")
+    if path.is_dir() or path.suffix not in {".html", ".htm"}:
+        raise ConfigError(f"{path} is no HTML file: name one that ends in .html, as -o {path / 'page.html'}.")
 
 
 def render(page: Page) -> str:
