@@ -112,8 +112,6 @@ class Run:
     def history(self) -> list[dict[str, float | None]]:
         """Task, epoch and every loss term; None where a term was not there or not a number."""
         rows = self.folder.history()
-        if not all(math.isfinite(row.get(name, math.nan)) for row in rows for name in ("task", "epoch")):
-            raise self._damaged("history.csv")
         names = dict.fromkeys(name for row in rows for name in row)
         return [{name: row[name] if math.isfinite(row.get(name, math.nan)) else None for name in names} for row in rows]
 
@@ -121,7 +119,8 @@ class Run:
     def confusion(self) -> Confusion:
         found = Confusion.model_validate(self.folder.confusion())
         if not found.fits(list(map(len, self.classes)), overlapping=bool(self.result.protocol.batches)):
-            raise self._damaged("confusion.json")
+            path = self.folder.path / "confusion.json"
+            raise StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
         return found
 
     @cached_property
@@ -141,10 +140,6 @@ class Run:
             "confusion": self.confusion.model_dump(),
             "drift": self.drift.model_dump() if self.drift else None,
         }
-
-    def _damaged(self, name: str) -> StoreError:
-        path = self.folder.path / name
-        return StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,5 @@
 """Tables of comparisons: scores, differences, costs, what settings were chosen from; and their captions."""
 
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -183,9 +182,9 @@ class Captioned:
     def files(self) -> dict[str, str]:
         """As Markdown, LaTeX and CSV, by the names of the files."""
         commands = "\n".join([*dict.fromkeys(bench.command for bench in self.benches), "ipal report"])
-        told = "\n".join(_wrap(f"- {remark}", indent="  ") for remark in remarks(self.benches))
-        text = _wrap(f"{self.caption} {self.how}".strip())
-        page = [text, f"```console\n{commands}\n```", markdown(self.table), _wrap(self.below), told]
+        told = "\n".join(f"- {remark}" for remark in remarks(self.benches))
+        text = f"{self.caption} {self.how}".strip()
+        page = [text, f"```console\n{commands}\n```", markdown(self.table), self.below, told]
         return {
             f"{self.stem}.md": "\n\n".join(filter(None, page)) + "\n",
             f"{self.stem}.tex": latex(self.table, self.caption, f"tab:{self.stem}", self.below),
@@ -282,7 +281,3 @@ def _over(benches: Sequence[Comparison]) -> str:
     graphs = dict.fromkeys(f"test graph {bench.protocol['test_graph']}, " for bench in benches if bench.protocol)
     seeds = " or ".join(dict.fromkeys(how_many(bench.seeds) for bench in benches))
     return f"{''.join(graphs)}mean ± standard deviation over {seeds}"
-
-
-def _wrap(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -11,7 +11,7 @@ from ipal.report import paper, tables
 from ipal.report.cells import signless
 from ipal.report.collect import Comparison, ReportRow, Run
 from ipal.report.page import plots
-from ipal.report.page.plots import Chart, Fact, Page, PageSection, Spec
+from ipal.report.page.plots import Chart, Page, PageSection, Spec
 from ipal.report.page.sections import matrix_spec
 from ipal.report.page.single import flat
 from ipal.report.statistics import paired_interval, spread
@@ -32,7 +32,6 @@ def several_runs(benches: Sequence[Comparison], runs: Sequence[Run], unread: Seq
             Fact("runs", str(len(every)), "finished, each with its own folder"),
             Fact("rows", str(sum(len(one.rows) for one in found)), "methods and settings, over seeds"),
             Fact("graphs", str(len(datasets)), ", ".join(datasets)),
-            Fact("tables", str(len(found)), "numbers are compared within one only", tone="warn" * bool(clashes)),
         ],
         warnings=[
             *clashes,

@@ -17,19 +17,16 @@ from ipal.report.page.single import one_run
 from ipal.system.files import check_target, make_folder, write_atomically
 
 
-def default_path(benches: Sequence[Comparison], runs: Sequence[Run]) -> Path:
-    """Default path of a page: of one run, its folder."""
-    is_one = len(runs) == 1 and not benches
-    return runs[0].folder.path / "report.html" if is_one else Path("report") / "runs.html"
-
-
-def make_page(benches: Sequence[Comparison], runs: Sequence[Run], path: Path, remarks: Sequence[str] = ()) -> Path:
-    """Write the page of one run, or the comparison of benches and runs; returns the path.
+def make_page(
+    benches: Sequence[Comparison], runs: Sequence[Run], path: Path | None = None, remarks: Sequence[str] = ()
+) -> Path:
+    """Write the page of one run, by default into its folder, or the comparison of benches and runs; returns the path.
 
     `remarks` are sentences on runs that could not be taken.
     """
-    check_path(path)
     is_one = len(runs) == 1 and not benches
+    path = path or (runs[0].folder.path / "report.html" if is_one else Path("report") / "runs.html")
+    check_path(path)
     content = render(one_run(runs[0]) if is_one else several_runs(benches, runs, remarks))
     make_folder(path.parent)
     write_atomically(path, content)
