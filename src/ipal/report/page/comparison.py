@@ -11,7 +11,7 @@ from ipal.report import paper, tables
 from ipal.report.cells import signless
 from ipal.report.collect import Comparison, ReportRow, Run
 from ipal.report.page import plots
-from ipal.report.page.plots import Chart, Page, PageSection, Spec
+from ipal.report.page.plots import Chart, Fact, Page, PageSection, Spec
 from ipal.report.page.sections import matrix_spec
 from ipal.report.page.single import flat
 from ipal.report.statistics import paired_interval, spread
