@@ -10,7 +10,7 @@ from ipal.report import paper
 from ipal.report.cells import Cell, CellTable, cells_csv, latex, markdown, seconds, spread_cell, table
 from ipal.report.collect import Comparison, ReportRow, metrics_of
 from ipal.report.statistics import Interval, Spread, how_many, listed, marks, paired_interval, spread
-from ipal.runs.records import batch_in_words, stream_in_words
+from ipal.runs.records import stream_in_words
 from ipal.system.documents import write_yaml
 from ipal.system.units import size
 
@@ -242,7 +242,7 @@ def rule_in_words(name: str, value: Any) -> str:
     """A field of the protocol, as a result holds it."""
     if name == "split":
         return "+".join(map(str, value))
-    return batch_in_words(value) if name == "batch" else stream_in_words(value) if name == "stream" else as_text(value)
+    return stream_in_words(value) if name == "stream" else as_text(value)
 
 
 def as_text(value: Any) -> str:
