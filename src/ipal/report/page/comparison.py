@@ -151,7 +151,7 @@ def _dynamics(found: Comparison) -> Chart:
         if len(row.runs) > 1:
             low, high = ([one.mean + sign * (one.deviation or 0.0) for one in summaries] for sign in (-1, 1))
             lines[-1] |= {"low": low, "high": high}
-    down = plots.percent_axis("AP", [value for line in lines for value in line.get("low", line["y"])])
+    down = plots.percent_axis("AP", [value for line in lines for value in (line.get("low") or line["y"])])
     return Chart(
         f"{found.name}-dynamics",
         "AP after each task",
