@@ -271,7 +271,7 @@ def test_corrections_that_cannot_be_are_refused_and_change_nothing(sums: str) ->
     swapped = np.roll(graph.y, 1)
     with Refused(learner, "none that taught the model"):
         ipal.relabel(learner, labelled(graph, swapped, new_y=torch.from_numpy(graph.y)))
-    with Refused(learner, "are strings"):
+    with Refused(learner, "was never learned"):
         ipal.relabel(learner, Data(x=data.x, edge_index=data.edge_index, y=graph.y.astype(str), new_y=data.y))
     with pytest.raises(DataError, match="one per node is needed"):
         ipal.relabel(learner, labelled(graph, graph.y, new_y=torch.zeros(3)))
