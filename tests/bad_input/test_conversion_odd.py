@@ -296,6 +296,6 @@ def test_odd_arguments_are_taken_or_refused(call: str) -> None:
 
 def test_labels_go_into_the_graph() -> None:
     with pytest.raises(
-        ipal.ConfigError, match=r"fit takes one graph, which has the labels in it: pass ipal\.graph_from"
+        ipal.ConfigError, match=r"A graph has its labels in it: pass ipal\.graph_from"
     ):
         ipal.NCM().fit(X, Y)
