@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.cli.merge_and_forget_support import graphs_of
@@ -68,26 +67,6 @@ def test_it_says_in_words_what_is_kept_and_what_that_reveals(command, closed_for
     words = " ".join(command("audit", "analytic", "--data", GRAPH).out.split())
     assert "Rows of raw features were looked for in the model (240 nodes): none found." in words
     assert "proves nothing" in words
-
-
-def test_stored_nodes_are_named(command):
-    command("run", "--dataset", GRAPH, "--method", "er-gnn", "--set", "train.epochs=1")
-    words = " ".join(command("audit", "er-gnn", "--data", GRAPH).out.split())
-    assert "Raw nodes ARE stored" in words
-    assert "nodes found, in memory.buffer.x" in words
-
-
-def test_which_words_occur_in_the_last_task_is_measured(command, tmp_path):
-    write_graph(tmp_path / "words.npz", x=np.kron(np.eye(4), np.ones((10, 3))).astype(np.float32))
-    command("run", "--dataset", "words.npz", "--method", "bare", "--set", "train.epochs=2")
-    found = command("audit", "bare", "--data", "words.npz", "--json").json
-    assert {item["kind"] for item in found["retained"]["items"]} == {"generator", "encoder", "head"}
-    assert found["data"]["inputs"]["occurring"] == 6
-    assert list(found["data"]["inputs"]["auc"]) == ["encoder.weights.0"]
-    words = " ".join(command("audit", "bare", "--data", "words.npz").out.split())
-    assert "Which 6 of 12 features occur in the nodes learned last" in words
-    command("run", "--dataset", GRAPH, "--method", "ewc", "--set", "train.epochs=1")
-    assert "all of the features occur" in command("audit", "ewc", "--data", GRAPH).out
 
 
 def test_bad_input_is_one_sentence(command, closed_form, tmp_path):

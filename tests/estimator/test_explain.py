@@ -17,7 +17,6 @@ from ipal.data.graph import Graph
 from ipal.data.neighbourhood import neighbourhood
 from ipal.data.streams import TaskStream
 from ipal.errors import CapacityError, ConfigError, DataError, IpalError, NonFiniteError
-from ipal.estimator.evidence import NodeEvidence
 from ipal.estimator.explain import Explanation, explained
 from ipal.methods.bare import Bare
 from ipal.methods.base import Method
@@ -101,10 +100,9 @@ def test_without_a_neighbour_the_closed_form_prefers_what_it_then_should(
 ) -> None:
     """Exact for linear columns, up to the node's own length, which is the same for all classes."""
     model = learned(Analytic, tiny_stream, 3, steps=2, width=32)
-    memory = model.method.complete(model.state.memory)
+    memory, solved = model.state.memory, model.method.solved(model.state.memory)
     assert memory.map.parts[0].columns.linear == 16
-    linear = torch.cat([memory.weights[:16], torch.zeros_like(memory.weights[16:])])
-    model = replace(model, state=model.with_memory(replace(memory, weights=linear)))
+    solved.weights[16:] = 0
     first = explained(model, tiny.graph, 7)
     third = next(label for label in model.labels if label not in (first.predicted, first.against))
     other = explained(model, tiny.graph, 7, against=third)
@@ -238,17 +236,6 @@ def test_a_method_that_computes_in_its_own_way_says_so(tiny: Dataset, tiny_strea
 
     with pytest.raises(ConfigError, match="its predictions use `propagated`"):
         explained(learned(Own, tiny_stream, 1), tiny.graph, 0)
-
-
-def test_a_method_whose_scores_follow_from_something_else_is_refused(tiny: Dataset, tiny_stream: TaskStream) -> None:
-    class Twice(NCM):
-        name = "twice"
-
-        def forward(self, memory: Any, graph: Graph, compute: Any, nodes: Any = None) -> torch.Tensor:
-            return super().forward(memory, graph, compute, nodes) * (2 if isinstance(compute, NodeEvidence) else 1)
-
-    with pytest.raises(ConfigError, match="'twice' cannot be explained: its scores follow from more"):
-        explained(learned(Twice, tiny_stream, 1), tiny.graph, 0)
 
 
 def test_a_node_goes_by_its_id_where_the_graph_has_ids() -> None:
