@@ -165,7 +165,7 @@ def test_columns_by_other_names_and_chosen_features() -> None:
     assert np.array_equal(data.edge_weight, graph_from(nodes, edges).edge_weight)
     with pytest.raises(DataError, match="no column colour for features"):
         graph_from(nodes, edges, features=["colour"])
-    with pytest.raises(DataError, match="no column person: it has id, label"):
+    with pytest.raises(DataError, match="no column person in the table of nodes: it has id, label"):
         graph_from(nodes, edges, id="person")
 
 

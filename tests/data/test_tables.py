@@ -141,14 +141,14 @@ def test_a_second_label_is_a_feature_only_where_it_is_named_as_one() -> None:
     nodes = {"id": [1, 2, 3], "kind": ["a", "b", "c"], "class": [0, 1, 0], "time": [5, 6, 7], "size": [1.0, 2, 3]}
     edges = {"source": [1, 2], "target": [2, 3]}
     with pytest.raises(
-        DataError, match=r"The table of nodes has two columns that may be its label, kind and class.*features="
+        DataError, match=r"Two columns of the table of nodes may be its label, kind and class.*features="
     ):
         ipal.graph_from(nodes, edges, label="kind")
     chosen = ipal.graph_from(nodes, edges, label="kind", features=["size"])
     assert (chosen.columns, chosen.y.tolist()) == (("size",), ["a", "b", "c"])
     both = ipal.graph_from(nodes, edges, label="kind", features=["size", "class"])
     assert both.columns == ("class", "size")
-    with pytest.raises(DataError, match="two columns that may be its id, account and id"):
+    with pytest.raises(DataError, match="may be its id, account and id"):
         ipal.graph_from({**nodes, "account": [7, 8, 9]}, {"source": [7], "target": [8]}, id="account", label="kind")
     ends = {"id": [1, 2], "y": [2, 3]}
     assert ipal.graph_from(
@@ -183,7 +183,7 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("nodes", "words"),
     [
-        (NODES.replace("id,", "name,"), ["nodes.csv has no column id", "it has name, label, age", "rename"]),
+        (NODES.replace("id,", "name,"), ["no column id in nodes.csv", "it has name, label, age", "rename"]),
         (NODES.replace("carl,", "anna,"), ["'anna' is in rows 1 and 3"]),
         (NODES.replace("carl,", ","), ["Row 3 of nodes.csv has no id"]),
         (NODES.replace(",40,", ",,"), ["column age of nodes.csv has no value in row 3", "mean"]),
@@ -204,10 +204,13 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
         (NODES.replace("bot", "").replace("human", "").replace("shop", ""), ["No node", "has a label"]),
         (NODES.replace("age", "time").replace("31.5", "x"), ["column time of nodes.csv holds text"]),
         (NODES.replace("age", "Time"), ["'time' must be 4 whole numbers"]),
-        (NODES.replace("age", "class"), ["two columns that may be its label, label and class", "rename or remove"]),
-        (NODES.replace("age", "node_id"), ["two columns that may be its id, id and node_id"]),
+        (
+            NODES.replace("age", "class"),
+            ["may be its label, label and class", "rename or remove"],
+        ),
+        (NODES.replace("age", "node_id"), ["may be its id, id and node_id"]),
         ("id,label\n", ["nodes.csv has no rows"]),
-        ("", ["nodes.csv has no column id", "it has none"]),
+        ("", ["no column id in nodes.csv", "it has none"]),
         (NODES.replace("ben", '"ben'), ["nodes.csv is no sound CSV file"]),
         (NODES.replace("ben", "b" * 200_000), ["nodes.csv is no sound CSV file"]),
         (NODES.replace("ben", "b" * 2000), ["2000 letters"]),
@@ -223,12 +226,12 @@ def test_a_table_of_nodes_that_cannot_be_read_is_a_sentence(tmp_path: Path, node
 @pytest.mark.parametrize(
     ("edges", "words"),
     [
-        (EDGES.replace("source", "begin"), ["edges.csv has no column source", "it has begin, target, weight, when"]),
+        (EDGES.replace("source", "begin"), ["no column source in edges.csv", "it has begin, target, weight, when"]),
         (EDGES.replace("carl", "nobody"), ["Row 2 of edges.csv names the target 'nobody'", "no id in nodes.csv"]),
         (EDGES.replace("0.5", "-0.5"), ["Row 2 of edges.csv has the weight -0.5", "not negative"]),
         (EDGES.replace("0.5", ""), ["Row 2 of edges.csv has the weight nan"]),
         (EDGES.replace("0.5", "much"), ["column weight of edges.csv", "number"]),
-        (EDGES.replace("when", "edge_weight"), ["two columns that may be its weight, weight and edge_weight"]),
+        (EDGES.replace("when", "edge_weight"), ["may be its weight, weight and edge_weight"]),
     ],
     ids=lambda value: None if isinstance(value, list) else "",
 )
@@ -254,7 +257,7 @@ def test_one_table_alone_or_none_is_a_sentence(tmp_path: Path) -> None:
         load(f"{tmp_path}/nodes.csv")
     with pytest.raises(DataError, match=r"graph file .*links\.csv does not exist"):
         load(f"{tmp_path}/nodes.csv,{tmp_path}/links.csv")
-    with pytest.raises(DataError, match=r"edges\.csv has no column id: it has source, target"):
+    with pytest.raises(DataError, match=r"no column id in edges\.csv: it has source, target"):
         load(f"{tmp_path}/edges.csv,{tmp_path}/nodes.csv")
     (tmp_path / "nodes.csv").unlink()
     with pytest.raises(DataError, match=r"holds no graph: put nodes\.csv and edges\.csv there"):
