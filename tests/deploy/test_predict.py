@@ -127,7 +127,7 @@ def test_reject_is_the_share_of_known_nodes_that_may_be_lost_as_in_python(tiny: 
         ([3, 240], "no node 240"),
         ([-1], "no node -1"),
         ([2, 5, 2], "Node 2 is named twice"),
-        ([1.5], "whole numbers"),
+        ([1.5], "whole number"),
         (np.zeros((2, 2), dtype=int), "a list"),
     ],
 )
