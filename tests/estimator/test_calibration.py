@@ -11,7 +11,7 @@ import torch
 
 import ipal
 from ipal.backend.checks import MisfitError
-from ipal.closed_form.left_out import SCALES
+from ipal.closed_form.ridge import SCALES
 from ipal.data.datasets import load
 from ipal.data.graph import Graph
 from ipal.errors import ConfigError, Qualified, StoreError

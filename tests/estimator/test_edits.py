@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 import ipal
 from ipal import NCM, SLDA, Analytic, TaskStream
-from ipal.closed_form.left_out import RIDGES
+from ipal.closed_form.ridge import RIDGES
 from ipal.data.datasets import Dataset
 from ipal.errors import ConfigError, DataError
 from ipal.estimator import files

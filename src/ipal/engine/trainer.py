@@ -25,8 +25,7 @@ from ipal.data.task import Task
 from ipal.methods.base import Method, Space, TaskContext, Terms, Trained
 from ipal.nn.compute import GraphCompute
 from ipal.nn.encoders import ENCODERS
-from ipal.nn.network import Network
-from ipal.nn.weight_size import root_mean_square
+from ipal.nn.network import Network, root_mean_square
 from ipal.state.value import State, copied, flatten, moment_tensors, network_tensors
 
 MEANINGS = {"encoder": "encoder weights", "head": "classifier weights", "optimizer": "optimiser moments"}
