@@ -1,5 +1,6 @@
 """`ipal audit`: what a saved model keeps of its training nodes, and what can be reconstructed from it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,6 +117,6 @@ def _attempt(name: str, found: dict[str, Any]) -> tuple[str, ...]:
     return (name, str(found["taught"]), *shown, matrix.get("skipped") or rebuilt.get("skipped") or "")
 
 
-def _print(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _print(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if rows:
         render.out.print(render.table(columns, rows, title=title))
