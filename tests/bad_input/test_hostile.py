@@ -281,8 +281,6 @@ def test_damaged_results_are_listed_as_such(command: Command, hostile: HostileFi
         ("confusion.json", {"classes": ["a"], "after_task": [[[0.0, 0, 1]]]}),
         ("confusion.json", {"classes": [1], "after_task": []}),
         ("confusion.json", {"classes": ["a"], "after_task": [[["x", "y", 1]]]}),
-        ("drift.json", {"unit": "x", "after_task": [{"a": {"shift": "far"}}]}),
-        ("drift.json", {"unit": "x", "after_task": None}),
         ("environment.json", {"packages": []}),
         ("environment.json", {"data_root": 3}),
     ],

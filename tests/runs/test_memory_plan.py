@@ -1,6 +1,7 @@
 """What fits into memory is chosen; what does not is answered with what would."""
 
 import dataclasses
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -157,13 +158,10 @@ def test_missing_memory_is_known_by_its_errors(error: Exception) -> None:
 
 
 def test_out_of_memory_is_answered_with_what_would_fit(large: datasets.Dataset) -> None:
-    config = resolved(large, encoder={"layers": 2}, protocol={"train_graph": "seen"})
-    batches = "--set protocol.batch.nodes=2000 --set protocol.batch.fanouts=[10,25]"
-    assert batches in str(memory_plan.explained(config)), "as many fan-outs as layers"
-    config = resolved(large, encoder={"layers": 2}, protocol={"batch": {"nodes": 1000}})
-    assert "--set protocol.batch.nodes=500" in str(memory_plan.explained(config))
-    config = resolved(large, method="analytic")
-    assert "--set analytic.width=" in str(memory_plan.explained(config))
+    said = str(memory_plan.explained(resolved(large)))
+    assert re.search(r"full about [\d.]+ GiB, sampled about [\d.]+ GiB, chunked about [\d.]+ GiB", said)
+    assert "--memory-limit" in said
+    assert "fewer columns" in str(memory_plan.explained(resolved(large, method="analytic")))
 
 
 def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, command: Any) -> None:

@@ -68,7 +68,7 @@ def assert_same_run(a: RunFolder, b: RunFolder) -> None:
     clock = {"timing", "peak_memory_bytes"}
     left, right = ({k: v for k, v in f.result().items() if k not in clock} for f in (a, b))
     assert left == right
-    for name in ("history.csv", "confusion.json", "drift.json"):
+    for name in ("history.csv", "confusion.json"):
         assert _content(a, name) == _content(b, name)
     states = [Snapshot.load(folder.model) for folder in (a, b)]
     assert states[0].facts == states[1].facts
@@ -122,7 +122,6 @@ def test_a_finished_run_leaves_no_checkpoint_and_no_scraps(whole_run):
         ".lock",
         "config.yaml",
         "confusion.json",
-        "drift.json",
         "environment.json",
         "history.csv",
         "log.txt",

@@ -240,18 +240,14 @@ def run(
     if html:
         need_extra("html", "jinja2")  # now, not after hours of learning
     show = functools.partial(_show, full=full, as_json=as_json)
-    folder = None if memory_limit else _finished_before(wanted, runs, root)
-    if folder is not None:
+    resolved, budget = within_limit(_resolved(wanted, root), memory_limit)
+    folder = RunStore(runs).folder_for(resolved.config)
+    if folder.is_finished:
         _show_finished(folder, show)
     else:
-        resolved, budget = within_limit(_resolved(wanted, root), memory_limit)
-        folder = RunStore(runs).folder_for(resolved.config)
-        if folder.is_finished:
-            _show_finished(folder, show)
-        else:
-            if folder.checkpoint.exists():
-                render.note(f"This run was interrupted before; resuming {folder.path.name}")
-            _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=resolved.runtime(budget))
+        if folder.checkpoint.exists():
+            render.note(f"This run was interrupted before; resuming {folder.path.name}")
+        _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=resolved.runtime(budget))
     if html:
         from ipal.cli.report import write_page
 
@@ -321,20 +317,6 @@ def list_things(
         render.listing(what, rows, full=full)
 
 
-def _finished_before(wanted: RunConfig, runs: Path, root: Path | None) -> RunFolder | None:
-    """The finished run of the same request on the same graph, found without torch."""
-    folder = RunStore(runs).asked_before(wanted)
-    if folder is None:
-        return None
-    from ipal.data.datasets import load
-
-    with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
-        graph, config = load(wanted.dataset, root, undirected=wanted.protocol.edges == "undirected"), folder.config()
-    split = wanted.split or graph.split or config.split
-    is_same = (graph.name, graph.hash, split) == (config.dataset, config.dataset_hash, config.split)
-    return folder if is_same else None
-
-
 def _resolved(config: RunConfig, root: Path | None) -> "Resolved":
     with render.Status(render.err, f"reading {shortened(config.dataset)}"):
         from ipal.data.datasets.catalog import data_root
@@ -351,7 +333,7 @@ def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "
 
     way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
     render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
-    return replace(resolved, config=way.config, asked=way.config), way.budget
+    return replace(resolved, config=way.config), way.budget
 
 
 def _execute(resolved: "Resolved", folder: RunFolder, show: Show, **options: Any) -> None:

@@ -30,7 +30,6 @@ from ipal.estimator.settings import LearnerConfig, learner_config, own_settings,
 from ipal.evaluation.metrics import ACCURACIES, METRICS, Metric
 from ipal.methods.base import Method
 from ipal.nn.encoders import ENCODERS
-from ipal.runs.environment import Machine
 from ipal.system.memory_budget import Budget
 from ipal.system.plugins import Registry, require_packages
 
@@ -46,13 +45,10 @@ class Resolved:
 
     config: RunConfig
     """Complete: what only the data, the stream and the method know is filled in, so that its hash covers all of it."""
-    asked: RunConfig
-    """As it was given."""
     dataset: Dataset
     stream: Stream
     method: type[Method]
     metrics: Mapping[str, Metric]
-    machine: Machine
     data_root: Path | None = None
     """Where graphs are looked up by name."""
 
@@ -74,13 +70,13 @@ class Resolver:
     """Resolves many runs: every graph is read once, and runs that differ in the method alone share a stream."""
 
     def __init__(self, data_root: Path | None = None) -> None:
-        self._root, self._machine = data_root, Machine()
+        self._root = data_root
         self._datasets: dict[Hashable, Dataset] = {}
         self._streams: dict[Hashable, Stream] = {}
 
     def resolve(self, config: RunConfig, dataset: Dataset | None = None) -> Resolved:
         require_packages(config.plugins, "This run")
-        asked, config = config, check_settings(config)
+        config = check_settings(config)
         usable_device(config.device)
         dataset = dataset or self.dataset(config)
         if config.dataset_hash not in (None, dataset.hash):
@@ -101,7 +97,7 @@ class Resolver:
             "plugins": config.plugins or _packages(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
-        resolved = Resolved(config, asked, dataset, stream, method, METRICS, self._machine, self._root)
+        resolved = Resolved(config, dataset, stream, method, METRICS, self._root)
         resolved.learner_config().method.check_classes(len({label for task in stream.classes for label in task}))
         return resolved
 

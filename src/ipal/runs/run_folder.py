@@ -5,7 +5,6 @@
     checkpoint.safetensors   while it runs: enough to go on exactly as if never interrupted
     history.csv         every named loss term of every epoch
     confusion.json      which classes' test nodes were taken for which, after every task
-    drift.json          how far classes have moved among the embeddings, of methods that train an encoder
     model.safetensors   the learner, when all tasks are learned
     result.json         accuracy matrix, AP, AF, …; written last: a run is believed only if it is there
     log.txt             what happened when
@@ -14,7 +13,6 @@ Every file appears whole or not at all. No torch here: results can be read anywh
 """
 
 import csv
-import hashlib
 import io
 import json
 import traceback
@@ -29,7 +27,7 @@ from filelock import Timeout
 from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
 from ipal.errors import ConfigError, IpalError, StoreError, shortened
-from ipal.runs.records import Confusion, Drift, Environment, Result
+from ipal.runs.records import Confusion, Environment, Result
 from ipal.system.documents import Record, read_json, read_yaml_node, write_yaml, yaml_value
 from ipal.system.files import (
     alone_with,
@@ -134,10 +132,6 @@ class RunFolder:
         """Which classes were taken for which."""
         return self._record("confusion.json", Confusion)
 
-    def drift(self) -> dict[str, Any] | None:
-        """How far classes moved; None where their features stay where they are."""
-        return self._record("drift.json", Drift) if (self.path / "drift.json").exists() else None
-
     def history(self) -> History:
         """Every named loss term of every epoch; a term that a task does not have is left out."""
         try:
@@ -221,21 +215,6 @@ class RunFolder:
         return StoreError(f"{self.path / name} is damaged: delete the folder and run again, or restore the file.")
 
 
-def code_stamp() -> str:
-    """Hash of the sizes and times of the package's files: the same stamp, the same defaults."""
-    package = Path(__file__).parents[1]
-    files = [(path, path.stat()) for path in sorted(package.rglob("*.py"))]
-    stamps = [(str(path.relative_to(package)), found.st_size, found.st_mtime_ns) for path, found in files]
-    return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:16]
-
-
-def _name(config: RunConfig) -> str:
-    """What the names of folders of such a run begin with."""
-    dataset = "+".join(map(stem, split_names(config.dataset)))
-    dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
-    return f"{dataset}-{config.method}-seed{config.seed}"
-
-
 class RunStore:
     """All runs under one folder."""
 
@@ -244,21 +223,9 @@ class RunStore:
 
     def folder_for(self, config: RunConfig) -> RunFolder:
         """Where a run of this configuration lies, whether or not it does yet."""
-        return RunFolder(self.root / f"{_name(config)}-{config.digest}")
-
-    def asked_before(self, asked: RunConfig) -> RunFolder | None:
-        """A finished run that the same code was asked for in the same words; its graph may have changed since.
-
-        Only the methods know the full configuration, whose hash is the folder's name, and they load torch.
-        """
-        name, given, code = f"{_name(asked)}-", asked.given(), code_stamp()
-        finished = (RunFolder(path.parent) for path in self.root.glob("*/result.json"))
-        for folder in (one for one in finished if one.path.name.startswith(name)):
-            with suppress(StoreError):
-                facts = folder.environment()
-                if (facts.get("asked"), facts.get("code")) == (given, code) and not folder.config().plugins:
-                    return folder
-        return None
+        dataset = "+".join(map(stem, split_names(config.dataset)))
+        dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
+        return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
 
     def find(self, name: str) -> RunFolder:
         """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""

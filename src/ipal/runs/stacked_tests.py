@@ -11,19 +11,18 @@ from ipal.data.graph import Graph
 from ipal.data.task import TestSplit
 from ipal.engine.executors.stacked import Mapped, Stack, Waiting, are_alike
 from ipal.estimator.model import Model, Prediction
-from ipal.evaluation.evaluate import Evaluation, evaluate, evaluate_all
+from ipal.evaluation.evaluate import evaluate, evaluate_all
+from ipal.evaluation.rows import Row
 from ipal.methods.base import Trained
 from ipal.nn.embed import fits
 
 
-def others_waiting(stack: Stack | None, model: Model, index: int) -> AbstractContextManager[Waiting[Evaluation] | None]:
+def others_waiting(stack: Stack | None, model: Model, index: int) -> AbstractContextManager[Waiting[Row] | None]:
     """Those who are tested after a task with this model, which pauses inside until they have come; None if alone."""
     return nullcontext() if stack is None else stack.waiting(("tests", index), model)
 
 
-def tested(
-    model: Model, others: Waiting[Evaluation] | None, splits: Callable[[], list[TestSplit]], accuracy: str
-) -> Evaluation:
+def tested(model: Model, others: Waiting[Row] | None, splits: Callable[[], list[TestSplit]], accuracy: str) -> Row:
     """The scores of a model: with those of others, or by itself."""
     if others is None:
         return evaluate(model, splits(), accuracy)

@@ -79,12 +79,10 @@ def read(folder: RunFolder) -> RunRecord:
 
 
 def _of_result(folder: RunFolder) -> Series:
-    result, drift = folder.result(), folder.drift()
+    result = folder.result()
     after_task = stored_scores(result, folder.confusion())
     before_last: list[dict[str, float]] = [{}] * (len(after_task) - 1)
     recalls = [_recalls(scores.confusion) for scores in after_task if scores.confusion is not None]
-    moved = drift["after_task"] if drift else []
-    shifts = [{name: one["shift"] for name, one in after.items()} for after in moved]
     timing = result["timing"]
     costs = {
         "evaluation_seconds": timing["evaluation_seconds"],
@@ -98,7 +96,6 @@ def _of_result(folder: RunFolder) -> Series:
         **_accuracies([[score for score in row if score is not None] for row in result["accuracy_matrix"]]),
         **_series("score/", [*map(measured, after_task[:-1]), result["metrics"]]),
         **_series("recall/class_", recalls),
-        **_series("drift/class_", shifts),
         **_task_seconds(timing["seconds_per_task"]),
         **_series("cost/", [*before_last, costs]),
         **_along(result.get("along")),
