@@ -45,7 +45,7 @@ def test_an_unknown_name_is_met_with_the_closest(command: Command, arguments: li
         ("ipal.distillation=foo", ["'ipal.distillation'", "'foo'", "'ipad'", "'none'"]),
         ("ipal.tau=0", ["'ipal.tau'", "greater than 0"]),
         ("ipal.seed=3", ["'ipal.seed'"]),
-        ("protocol.accuracy=best", ["'protocol.accuracy'", "'balanced' or 'micro'"]),
+        ("protocol.accuracy=best", ["Unknown score 'best'", "balanced, micro"]),
         ("protocol.class_order=random", ["'protocol.class_order'", "'label' or 'shuffled'"]),
         ("protocol.class_order=[1,2]", ["protocol.class_order", "each of the 6 classes once", "0, 1, 2, 3, 4, 5"]),
         ("protocol.train_share=0.9", ["protocol.train_share", "leave nothing for the test"]),

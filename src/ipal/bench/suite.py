@@ -163,8 +163,6 @@ class Bench:
             "metrics": {name: spread(values) for name, values in metrics.items() if None not in values},
             "validation": spread([result["validation"]["average_performance"] for result in results]),
             "seconds": statistics.fmean(result["timing"]["total_seconds"] for result in results) if results else None,
-            "peak_memory_bytes": max((result["peak_memory_bytes"] for result in results), default=None),
-            "runs_taking_turns": max((result["timing"]["runs_taking_turns"] for result in results), default=None),
             "failures": [{"run": run, "reason": reason} for run, reason in row.failures.items()],
         }
 

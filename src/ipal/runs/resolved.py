@@ -1,6 +1,6 @@
 """From a configuration to one value with all that it means: what run, bench, drift, audit and memory plan share."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,10 +24,10 @@ from ipal.data.datasets import Dataset
 from ipal.data.datasets.catalog import CATALOG
 from ipal.data.names import split_names
 from ipal.data.streams import STREAMS, Stream
-from ipal.errors import ConfigError, StoreError, did_you_mean, shortened
+from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import LearnerConfig, learner_config, own_settings, shared_settings
-from ipal.evaluation.metrics import ACCURACIES, METRICS, Metric
+from ipal.evaluation.metrics import ACCURACIES, METRICS
 from ipal.methods.base import Method
 from ipal.nn.encoders import ENCODERS
 from ipal.system.memory_budget import Budget
@@ -48,7 +48,6 @@ class Resolved:
     dataset: Dataset
     stream: Stream
     method: type[Method]
-    metrics: Mapping[str, Metric]
     data_root: Path | None = None
     """Where graphs are looked up by name."""
 
@@ -97,7 +96,7 @@ class Resolver:
             "plugins": config.plugins or _packages(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
-        resolved = Resolved(config, dataset, stream, method, METRICS, self._root)
+        resolved = Resolved(config, dataset, stream, method, self._root)
         resolved.learner_config().method.check_classes(len({label for task in stream.classes for label in task}))
         return resolved
 
@@ -119,9 +118,8 @@ class Resolver:
 def check_settings(config: RunConfig) -> RunConfig:
     """With all settings of its method and its stream, checked; no graph is read."""
     protocol = config.protocol
-    _check_known(protocol.accuracy, ACCURACIES, "protocol.accuracy")
-    _check_known(protocol.stream.name, STREAMS, "protocol.stream")
-    kind = STREAMS[protocol.stream.name].Settings
+    ACCURACIES.find(protocol.accuracy)
+    kind = STREAMS.find(protocol.stream.name).Settings
     try:
         own = kind.model_validate(protocol.stream.settings).model_dump(mode="json")
     except ValidationError as error:
@@ -181,9 +179,3 @@ def _packages(config: RunConfig) -> dict[str, str]:
         *(CATALOG.package(name.partition(":")[0]) for name in split_names(config.dataset)),
     ]
     return dict(filter(None, found))
-
-
-def _check_known(name: str, known: Iterable[str], setting: str) -> None:
-    if name not in known:
-        names = " or ".join(f"'{one}'" for one in known)
-        raise ConfigError(f"The setting '{setting}' cannot be '{shortened(name)}': input should be {names}.", setting)

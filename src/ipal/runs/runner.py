@@ -328,7 +328,7 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
         "average_performance": average_performance(scores),
         "average_forgetting": average_forgetting(scores),
         "average_performance_curve": average_performance_curve(test),
-        "metrics": measured(scores, resolved.metrics),
+        "metrics": measured(scores),
         "before_learning": [one and one.model_dump() for one in progress.before],
         **({"along": progress.along.model_dump()} if along else {}),
         "accuracy_matrix": _triangle(test),
