@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -313,11 +314,12 @@ def requests(bases: Bases, case: Case) -> None:
 
 
 def _resolve(path: Path | None, assignments: list[str]) -> None:
-    from ipal.cli.app import wanted_run
+    from ipal.cli.experiment import wanted_run
+    from ipal.config import override, parse_assignment
     from ipal.runs import runner
 
-    base = [] if path else ["dataset=synthetic:nodes=60,classes=4,features=5"]
-    runner.resolve(wanted_run(config=path, settings=base + assignments))
+    base = {} if path else {"dataset": "synthetic:nodes=60,classes=4,features=5"}
+    runner.resolve(wanted_run(reduce(override, map(parse_assignment, assignments), base), path))
 
 
 def _damage_text(case: Case, path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 NEEDED = (
     "ipal/py.typed",
+    "ipal/__init__.pyi",
     "ipal/cli/__init__.py",
     "ipal/report/page/templates/",
     "ipal/report/page/static/",

@@ -117,7 +117,7 @@ def table(name: str, rows: Rows) -> str:
     columns, printed = COLUMNS[name], PRINTED[name]
     lines = [["method", "source", *columns], ["---"] * (2 + len(columns))]
     for method, cells in printed["rows"].items():
-        lines.append([method, printed["source"], *cells, *[""] * (len(columns) - len(cells))])
+        lines.append([method, "theirs", *cells, *[""] * (len(columns) - len(cells))])
     for label, title in OURS.items():
         if row := rows.get(label):
             cells = [" / ".join(score(row, metric) for metric in metrics) for metrics in columns.values()]

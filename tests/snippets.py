@@ -19,7 +19,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ import yaml
 from ipal.bench.experiment_file import read_experiment
 from ipal.bench.jobs import Ended, Engine, GroupRunner, Job, pack
 from ipal.cli import app
-from ipal.cli.app import wanted_run
-from ipal.config import RunConfig
+from ipal.cli.experiment import wanted_run
+from ipal.config import RunConfig, override, parse_assignment
 from ipal.data.datasets import catalog
 from ipal.estimator.registry import METHODS
 from ipal.runs.resolved import check_settings
@@ -188,6 +188,8 @@ def resolve(line: str, place: str) -> None:
         assert re.search(rf"^{arguments[0]}:", (PROJECT / "Makefile").read_text(), re.MULTILINE), f"{place}: {line}"
     elif program == "pip":
         _resolve_extras(line, place)
+    elif program == "python":
+        assert (PROJECT / arguments[0]).is_file(), f"{place}: {line}"
     else:
         assert program in OTHERS, f"{place}: what is '{program}'?"
 
@@ -215,7 +217,9 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
         for method in given["methods"].split(",") if name == "drift" else [given.get("method")]:
             others = METHODS.keys() - {method} if name == "drift" else set()
             settings = [one for one in given["settings"] or [] if one.partition(".")[0] not in others]
-            check_settings(wanted_run(settings=settings, **options | {"method": method}))
+            tree = {one: value for one, value in (options | {"method": method}).items() if value is not None}
+            preset = tree.pop("preset", None)
+            check_settings(wanted_run(reduce(override, map(parse_assignment, settings), tree), preset=preset))
 
 
 @cache

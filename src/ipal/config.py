@@ -10,9 +10,10 @@ import inspect
 import json
 import textwrap
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -28,11 +29,6 @@ from pydantic import (
 
 from ipal.errors import ConfigError, did_you_mean, shortened
 from ipal.system.documents import DocumentError, parse_yaml
-
-if TYPE_CHECKING:
-    from pydantic._internal._model_construction import ModelMetaclass
-else:
-    ModelMetaclass = type(BaseModel)
 
 Tree = dict[str, Any]
 
@@ -67,11 +63,10 @@ def usable_number(value: Any) -> Any:
 
 def refuse_truth(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
     """Refuse true and false for a setting that is a number: they would count as 1 and 0."""
-    given, hint = (
-        value if isinstance(value, list | tuple) else [value],
-        cls.model_fields[str(info.field_name)].annotation,
-    )
-    if any(isinstance(one, bool) for one in given) and not _takes_truth(hint):
+    given = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(one, bool) for one in given) and not _takes_truth(
+        cls.model_fields[str(info.field_name)].annotation
+    ):
         raise ValueError("true and false are no numbers")
     return value
 
@@ -80,35 +75,17 @@ def _takes_truth(hint: Any) -> bool:
     return hint in (bool, Any) or any(map(_takes_truth, get_args(hint)))
 
 
-class _Explaining(ModelMetaclass):
-    """Turns pydantic's ValidationError of a section into a ConfigError."""
-
-    def __call__(self, *arguments: Any, **settings: Any) -> Any:
-        try:
-            return super().__call__(*arguments, **settings)
-        except ValidationError as error:
-            section: Any = self
-            raise explain(error, known_settings(section)) from error
-
-
 def attribute_docs(kind: type) -> dict[str, str]:
     """The docstrings below the attributes of a class and its bases, read from the source when asked for."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not (hasattr(base, "__pydantic_fields__") or hasattr(base, "__dataclass_fields__")):
             continue
-        try:
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except (OSError, TypeError):  # typed into an interpreter
-            continue
-        for before, after in pairwise(getattr(tree, "body", ())):
-            if (
-                isinstance(before, ast.AnnAssign)
-                and isinstance(before.target, ast.Name)
-                and isinstance(after, ast.Expr)
-            ):
-                text = after.value.value if isinstance(after.value, ast.Constant) else None
-                found |= {before.target.id: inspect.cleandoc(text)} if isinstance(text, str) else {}
+        with suppress(OSError, TypeError):  # typed into an interpreter
+            for before, after in pairwise(ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body):  # type: ignore[attr-defined]
+                match before, after:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        found[name] = inspect.cleandoc(text)
     return found
 
 
@@ -117,10 +94,18 @@ def first_paragraph(doc: str | None) -> str:
     return " ".join(inspect.cleandoc(doc or "").partition("\n\n")[0].split())
 
 
-class Section(BaseModel, metaclass=_Explaining):
+class Section(BaseModel):
     """A frozen group of settings: unknown names are refused and values are checked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise explain(error, known_settings(type(self))) from error
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # inside another section, that one explains
 
     _usable = field_validator("*")(usable_number)
     _no_truth = field_validator("*", mode="before")(refuse_truth)

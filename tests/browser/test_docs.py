@@ -55,12 +55,12 @@ def search(page: Page, words: str, title: str) -> None:
 
 def test_one_finds_ones_way_by_the_navigation(tab: Tab, site: Path):
     tab.page.goto(address(site, "index"))
-    tab.page.locator(".md-tabs").get_by_role("link", name="How to").click()
-    assert tab.page.locator("h1").inner_text().startswith("Bring your own graph")
-    tab.page.locator(".md-nav--primary").get_by_role("link", name="Add a metric").click()
-    tab.page.locator(".md-sidebar--secondary").get_by_role("link", name="From the confusions").click()
-    assert tab.page.url.endswith("add-a-metric.html#from-the-confusions")
-    tab.page.locator("article").get_by_role("heading", name="From the confusions").wait_for()
+    tab.page.locator(".md-tabs").get_by_role("link", name="Extend").click()
+    assert tab.page.locator("h1").inner_text().startswith("A newcomer's hour")
+    tab.page.locator(".md-nav--primary").get_by_role("link", name="Add a method and more").click()
+    tab.page.locator(".md-sidebar--secondary").get_by_role("link", name="A metric").click()
+    assert tab.page.url.endswith("extend.html#a-metric")
+    tab.page.locator("article").get_by_role("heading", name="A metric").wait_for()
 
 
 def test_search_answers_from_disk_while_one_types(tab: Tab, site: Path):

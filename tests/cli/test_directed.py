@@ -54,11 +54,9 @@ def test_nodes_are_forgotten_in_the_graph_as_it_was_learned(
     leaving = np.zeros(task.graph.num_nodes, dtype=bool)
     leaving[task.nodes[:5]] = True
     write("g.npz", data_of(task), forget=leaving, train=data_of(task).train_mask)
-    done = command("forget", source, sense, "g.npz", "-o", "silent.st")
+    done = command("forget", source, sense, "g.npz", "-o", "less.st")
     assert done.code == 0, done.err
-    assert command("forget", source, sense, "g.npz", "-o", "said.st", "--directed").code == 0
-    assert Path("silent.st").read_bytes() == Path("said.st").read_bytes()
-    assert_same(loaded("silent.st"), without(task, sense, leaving), tiny)
+    assert_same(loaded("less.st"), without(task, sense, leaving), tiny)
 
 
 def test_labels_are_corrected_in_the_graph_as_it_was_learned(

@@ -82,29 +82,21 @@ def test_forgotten_rows_are_as_if_they_had_never_taught_in_the_same_graph(
 
 
 @BOTH
-@pytest.mark.parametrize("edges", ["undirected", "directed"])
 def test_forgotten_nodes_are_as_if_they_had_never_been_in_the_graph(
-    command: Command, tiny: Dataset, sums: str, edges: str
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset, sums: str
 ) -> None:
-    one_way = tiny.graph.edges[:, tiny.graph.edges[0] < tiny.graph.edges[1]]
-    graph = load("synthetic:nodes=240,classes=6,features=16,signal=3,seed=1")
-    data = view(graph)
     train = np.arange(len(tiny.y)) % 3 != 0
     leaving = some(tiny, 0, 1, 2, 60, 130) | (tiny.y == 5)
     assert (leaving & ~train).any(), "nodes that never taught can leave the graph too"
-    stay = np.flatnonzero(~leaving)
-    if edges == "directed":
-        object.__setattr__(graph, "graph", type(graph.graph)(graph.graph.x, one_way))
-        data = view(graph)
-    saved(model(sums).partial_fit(SimpleNamespace(**vars(data), train_mask=train)), "m.safetensors")
-    # The file holds each edge once: the command makes them go both ways unless told not to.
-    write("g.npz", data, forget=leaving, train=train, edge_index=one_way)
-    option = ["--directed"] * (edges == "directed")
-    shown = command("forget", "m.safetensors", "--nodes", "g.npz", *option)
+    stay, edges = np.flatnonzero(~leaving), tiny.graph.edges
+    taught(sums, train_mask=train)
+    # The file holds each edge once: the command makes them go both ways, as the model learned them.
+    write("g.npz", view(tiny), forget=leaving, train=train, edge_index=edges[:, edges[0] < edges[1]])
+    shown = command("forget", "m.safetensors", "--nodes", "g.npz")
     assert shown.code == 0, shown.err
-    never = model(sums).partial_fit(view(graph, stay, train_mask=train[stay]))
-    assert_same(loaded("m.safetensors"), never, graph)
-    rows_only = model(sums).partial_fit(view(graph, train_mask=train & ~leaving))
+    never = model(sums).partial_fit(view(tiny, stay, train_mask=train[stay]))
+    assert_same(loaded("m.safetensors"), never, tiny)
+    rows_only = model(sums).partial_fit(view(tiny, train_mask=train & ~leaving))
     assert apart(rows_only, never) > 1e-3, "the graph matters here"
     assert "gone" in shown.out
 
@@ -126,14 +118,13 @@ def test_weights_of_edges_count_in_what_is_forgotten(command: Command, tiny: Dat
     assert_same(loaded("m.safetensors"), never, tiny)
 
 
-@BOTH
-def test_a_whole_graph_can_go_and_a_node_that_nobody_felt(command: Command, tiny: Dataset, sums: str) -> None:
+def test_a_whole_graph_can_go_and_a_node_that_nobody_felt(command: Command, tiny: Dataset) -> None:
     low, high = view(tiny, those(tiny, 0, 1, 2)), view(tiny, those(tiny, 3, 4, 5))
     alone = len(high.y)
     high = SimpleNamespace(x=np.vstack([high.x, high.x[:1]]), edge_index=high.edge_index, y=np.append(high.y, 3))
     train = np.arange(alone + 1) < alone
-    never = model(sums).partial_fit(SimpleNamespace(**vars(high), train_mask=train))
-    both = model(sums).partial_fit(low).partial_fit(SimpleNamespace(**vars(high), train_mask=train))
+    never = model().partial_fit(SimpleNamespace(**vars(high), train_mask=train))
+    both = model().partial_fit(low).partial_fit(SimpleNamespace(**vars(high), train_mask=train))
     saved(both, "m.safetensors")
     write("low.npz", low, forget=np.ones(len(low.y), dtype=bool))
     write("high.npz", high, train=train)
@@ -210,10 +201,10 @@ def refused(command: Command, taught: Callable[..., Analytic]) -> Callable[..., 
 
     def check(arguments: list[object], *words: str, sums: str = PER_CLASS, **more: Any) -> str:
         taught(sums, **more)
-        before, files = Path("m.safetensors").read_bytes(), sorted(Path().iterdir())
+        before, files = Path("m.safetensors").read_bytes(), sorted(Path().glob("[!.]*"))
         sentence = complaint(command("forget", "m.safetensors", *arguments), *words)
         assert Path("m.safetensors").read_bytes() == before
-        assert sorted(Path().iterdir()) == files
+        assert sorted(Path().glob("[!.]*")) == files
         return sentence
 
     return check
@@ -222,21 +213,20 @@ def refused(command: Command, taught: Callable[..., Analytic]) -> Callable[..., 
 def test_exactly_one_sense_must_be_given(refused: Callable[..., str]) -> None:
     for arguments in ([], ["--class", 0, "--rows", "g.npz"], ["--rows", "g.npz", "--nodes", "g.npz"]):
         refused(arguments, "exactly one of --class, --rows and --nodes")
-    refused(["--class", 0, "--graph", "g.npz", "--which", 3], "--which", "not with --class")
-    refused(["--class", 0], "--class and --graph go together")
-    refused(["--rows", "g.npz", "--graph", "g.npz"], "--class and --graph go together")
+    refused(["--class", 0, "--graph", "g.npz", "--which", 3], "--class goes with --graph", "--which")
+    refused(["--class", 0], "--class goes with --graph")
+    refused(["--rows", "g.npz", "--graph", "g.npz"], "--class goes with --graph")
 
 
-@BOTH
 def test_a_class_that_is_unknown_not_in_the_graph_or_the_last_is_not_forgotten(
-    refused: Callable[..., str], tiny: Dataset, sums: str
+    refused: Callable[..., str], tiny: Dataset
 ) -> None:
     graph = ["--graph", write("g.npz", view(tiny))]
-    refused(["--class", 9, *graph], "Class 9 was never learned", "0, 1, 2, 3, 4, 5", sums=sums)
-    refused(["--class", 1, "--class", "cow", *graph], "Class cow was never learned", sums=sums)
-    refused([*(part for c in range(6) for part in ("--class", c)), *graph], "at least one class", sums=sums)
+    refused(["--class", 9, *graph], "Class 9 was never learned", "0, 1, 2, 3, 4, 5")
+    refused(["--class", 1, "--class", "cow", *graph], "Class cow was never learned")
+    refused([*(part for c in range(6) for part in ("--class", c)), *graph], "at least one class")
     some_of_it = write("some.npz", view(tiny), train=tiny.y != 1)
-    refused(["--class", 1, "--graph", some_of_it], "No training node of these graphs is of class 1", sums=sums)
+    refused(["--class", 1, "--graph", some_of_it], "No training node of these graphs is of class 1")
 
 
 @pytest.mark.parametrize(
@@ -246,21 +236,15 @@ def test_a_class_that_is_unknown_not_in_the_graph_or_the_last_is_not_forgotten(
         ({"forget": np.zeros(240, dtype=bool)}, [], ["No node is marked"]),
         ({"forget": np.ones(5, dtype=bool)}, [], ["array forget", "240 nodes", "(5,)"]),
         ({"forget": np.ones(240, dtype=int)}, [], ["array forget", "True or False", "int64"]),
-        ({"train": np.ones(9, dtype=bool)}, ["--which", 3], ["array train", "240 nodes", "(9,)"]),
         ({"train": np.zeros(240, dtype=bool)}, ["--which", 3], ["array train", "no node"]),
         ({"forget": np.ones(240, dtype=bool)}, ["--which", 3], ["only once"]),
         ({}, ["--which", 240], ["node 240", "0 to 239"]),
         ({}, ["--which", "3,-1"], ["node -1", "0 to 239"]),
-        ({}, ["--which", "3,x"], ["'3,x' is neither"]),
         ({}, ["--which", ""], ["'' is neither"]),
         ({}, ["--which", "words.txt"], ["Line 2 of words.txt"]),
         ({}, ["--which", "bytes.txt"], ["bytes.txt", "as text"]),
         ({"x": None}, ["--which", 3], ["no features", "depend on all of its nodes"]),
-        ({"x": np.ones((240, 3))}, ["--which", 3], ["3 features", "16"]),
-        ({"y": np.zeros(7, dtype=int)}, ["--which", 3], ["7 labels for 240 nodes"]),
         ({"y": np.full(240, 8)}, ["--which", 3], ["Class 8 was never learned"]),
-        ({"y": np.full(240, 0.5)}, ["--which", 3], ["whole numbers or strings"]),
-        ({"edge_index": np.full((2, 1), 240)}, ["--which", 3], ["node 240"]),
         ({"edge_index": None}, ["--which", 3], ["lacks", "edge_index"]),
     ],
     ids=lambda value: str(value)[:30],
@@ -345,15 +329,3 @@ def test_nodes_are_forgotten_in_all_graphs_from_the_first_one_that_they_were_in(
     assert (found.decision_function(view(tiny)) == never.decision_function(view(tiny))).all(), "to the bit"
     assert [one["what"] for one in found.history_] == ["learned"] * 3 + ["forgot"]
     assert found.history_[-1]["nodes"] == 2
-
-
-def test_a_class_is_forgotten_in_all_its_graphs(command: Command, grown: SimpleNamespace, tiny: Dataset) -> None:
-    graphs = [part for month in range(3) for part in ("--graph", f"{month}.npz")]
-    assert command("forget", "m.safetensors", "--class", 1, *graphs, "--json").code == 0
-    never = model()
-    for month in grown.months:
-        never.partial_fit(without(month, month.y == 1, "--rows"))
-    assert_same(loaded("m.safetensors"), never, tiny)
-
-
-# ---------------------------------------------------------------------- help

@@ -12,7 +12,6 @@ import pytest
 from ipal import Analytic
 from ipal.data.datasets import Dataset
 from ipal.errors import StoreError
-from ipal.estimator import edits
 from ipal.runs.run_folder import RunFolder
 from tests.cli import paused
 from tests.cli.merge_and_forget_support import RUN, graphs_of, loaded, those, view, write
@@ -71,22 +70,6 @@ def test_the_model_is_whole_where_a_write_fails(
     assert set(Path().iterdir()) == names
     assert command(*FORGET, 1).code == 0
     assert loaded("m.safetensors").classes_.tolist() == [0, 2, 3, 4, 5]
-
-
-@pytest.mark.usefixtures("graph")
-def test_what_another_process_forgot_meanwhile_is_not_brought_back(
-    command: Command, taught: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taught()
-    forget_class = edits.forget_class
-
-    def slow(learner: Analytic, label: Any, data: Any) -> Any:
-        forget_class(loaded("m.safetensors"), 5, data).save("m.safetensors")
-        return forget_class(learner, label, data)
-
-    monkeypatch.setattr(edits, "forget_class", slow)
-    complaint(command(*FORGET, 1), "changed by another process", "repeat")
-    assert loaded("m.safetensors").classes_.tolist() == [0, 1, 2, 3, 4]
 
 
 @contextmanager

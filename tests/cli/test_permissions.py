@@ -37,7 +37,7 @@ def test_models_checkpoints_and_exports_are_private(command: Command, tiny: Data
 
 
 EDITS: dict[str, list[object]] = {
-    "rename": ["rename", "m.safetensors", 1, 40],
+    "rename": ["rename", "m.safetensors", 1, "--to", 40],
     "forget": ["forget", "m.safetensors", "--nodes", "graph.npz", "--which", "3,5"],
     "merge": ["merge", "a.safetensors", "b.safetensors", "-o", "m.safetensors", "--force"],
 }
@@ -56,7 +56,7 @@ def test_an_edit_keeps_the_permissions_of_a_model(
     assert Path("m.safetensors").read_bytes() != before
     assert mode("m.safetensors") == 0o640
     if edit == "rename":
-        assert command("rename", "m.safetensors", 2, 50, "-o", "new.safetensors").code == 0
+        assert command("rename", "m.safetensors", 2, "--to", 50, "-o", "new.safetensors").code == 0
         assert mode("new.safetensors") == 0o600
 
 

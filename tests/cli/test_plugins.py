@@ -1,4 +1,4 @@
-"""Methods, encoders and datasets of an installed package; docs/plugins.md and its neighbours show the other kinds."""
+"""Methods, encoders and datasets of an installed package; docs/extend.md shows the other kinds."""
 
 import sys
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_a_run_of_a_package(command: Command, tmp_path: Path, monkeypatch: pytes
     assert command("resume", other).code == 0
     assert_same_model(other, Path(run["run"]))
     assert "toys 1.0" in command("show", other, "--long").out
-    words = "The dataset 'failing' of the package toys 1.0 could not be made (ValueError: "
+    words = "The dataset 'failing' could not be made (ValueError: "
     complaint(command("run", "--dataset", "failing"), words)
     complaint(command("run", "--dataset", "empty"), "'empty' gave a dict", "edge_index, y and x")
 

@@ -188,7 +188,7 @@ def test_the_short_list_has_one_line_for_a_method_whatever_the_width(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     heading, *lines, legend, more = command("list", "methods").out.splitlines()
-    assert heading.split() == ["method", "what", "it", "is"]
+    assert heading.split() == ["name", "what", "it", "is"]
     assert [line.split()[0] for line in lines] == [row["name"] for row in command("list", "methods", "--json").json]
     assert [line.split()[0] for line in lines if " † " in line] == ["joint", "gem", "er-gnn"]
     assert "†" in legend
@@ -234,7 +234,7 @@ def test_a_damaged_run_does_not_hide_the_others(command: Command, finished: Path
 
 @pytest.mark.parametrize("what", ["runs", "datasets"])
 def test_lists_that_need_no_torch_do_not_wait_for_it(what: str, tmp_path: Path) -> None:
-    listing = f"app(['list', '{what}', '--json'], standalone_mode=False)()"
+    listing = f"app(['list', '{what}', '--json'], standalone_mode=False)"
     text = f"import sys; from ipal.cli import app; {listing}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", text], cwd=tmp_path, check=True, capture_output=True, timeout=120)
 

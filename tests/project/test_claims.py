@@ -1,5 +1,6 @@
 """What sentences say of a table, the table says too; and what pages count, the code has."""
 
+import csv
 import re
 
 import pytest
@@ -33,18 +34,17 @@ def rows_of(text: str) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
-def table(heading: str) -> Table:
-    """Means and deviations by method and graph, of a table on the page of all numbers."""
-    text = (PROJECT / "docs" / "table1.md").read_text(encoding="utf-8")
-    head, rows = rows_of(text.partition(f"## {heading}")[2])
+def table(test_graph: str) -> Table:
+    """Means and deviations of AP by method and graph, of the file of all numbers."""
     found: Table = {}
-    for method, *cells in rows:
-        scores = {graph: cell.split(" ± ") for graph, cell in zip(head[1:], cells, strict=True) if " ± " in cell}
-        found[method] = {graph: (float(one[0]), float(one[1])) for graph, one in scores.items()}
+    with (PROJECT / "docs" / "tables" / "table1.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if (row["score"], row["test_graph"]) == ("AP", test_graph):
+                found.setdefault(row["method"], {})[row["graph"]] = float(row["mean"]), float(row["sd"])
     return found
 
 
-ISOLATED, SEEN = table("AP, isolated test graph"), table("AP, seen test graph")
+ISOLATED, SEEN = table("isolated"), table("seen")
 GRAPHS = list(ISOLATED["analytic"])
 
 

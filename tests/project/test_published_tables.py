@@ -40,7 +40,7 @@ def cells(table: str) -> list[list[str]]:
 def of_others(name: str) -> list[list[str]]:
     """The rows as the dict of the script says they are."""
     printed, width = PRINTED[name], len(COLUMNS[name])
-    return [[method, printed["source"], *one, *[""] * (width - len(one))] for method, one in printed["rows"].items()]
+    return [[method, "theirs", *one, *[""] * (width - len(one))] for method, one in printed["rows"].items()]
 
 
 def run_script(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:

@@ -53,7 +53,7 @@ class Distilled(ipal.Classifier):
 
 
 def test_scores_of_the_teacher_are_had_as_the_page_on_methods_says() -> None:
-    page = (PROJECT / "docs" / "add-a-method.md").read_text()
+    page = (PROJECT / "docs" / "extend.md").read_text()
     for words in ("network.classifier(embeddings)", "context.before_of(batch)", "context.teacher.classifier"):
         assert words in page
     ipal.check_method(Distilled)

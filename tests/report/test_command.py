@@ -97,8 +97,8 @@ def test_one_seed_and_one_method_are_enough(command: Command, tmp_path: Path):
 def test_no_torch_is_loaded(runs: Path, tmp_path: Path):
     program = (
         "import sys\nfrom ipal.cli import app\n"
-        f"app(['report', '--runs', {str(runs)!r}, '-o', 'out'], standalone_mode=False)()\n"
-        f"app(['report', '--html', '--runs', {str(runs)!r}], standalone_mode=False)()\n"
+        f"app(['report', '--runs', {str(runs)!r}, '-o', 'out'], standalone_mode=False)\n"
+        f"app(['report', '--html', '--runs', {str(runs)!r}], standalone_mode=False)\n"
         "print([name for name in sys.modules if name.partition('.')[0] in ('torch', 'torch_geometric')])"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

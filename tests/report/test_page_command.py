@@ -2,13 +2,13 @@
 
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ipal.analysis import run_view
+from ipal.cli import experiment
 from ipal.config import RunConfig, nested, override, run_config
 from ipal.report.page.setup import command as reproducing
 from ipal.runs import runner
@@ -134,8 +134,8 @@ def test_the_command_makes_the_same_run(
     defaults = {name: plain[name] for name in ("encoder", "train", config.method)} if knows_defaults else None
     words = shlex.split(reproducing(config, defaults))
     reached: list[str] = []
-    commands = sys.modules["ipal.cli.app"]  # under this name the package has the application itself
-    monkeypatch.setattr(commands, "_execute", lambda resolved, folder, *_, **__: reached.append(folder.path.name))
+    monkeypatch.setattr(experiment, "_execute", lambda resolved, folder, **_: reached.append(folder.path.name))
+    monkeypatch.setattr(experiment, "_show", lambda *_: None)
     assert command(*words[1:]).code == 0
     assert reached == [RunStore(Path("runs")).folder_for(config).path.name]
     if knows_defaults:

@@ -1,7 +1,6 @@
-"""One run, whole and broken off: made once, read many times."""
+"""One run of three tasks: made once, read many times."""
 
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,27 +18,11 @@ SMALL = {
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
-    """The same run of three tasks twice: finished, and interrupted in its second task."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     resolved = runner.resolve(run_config(SMALL))
-    folders = {}
-    for name, stop in (("finished", None), ("unfinished", 5)):
-        folders[name] = RunStore(tmp_path_factory.mktemp(name)).folder_for(resolved.config)
-        with suppress(KeyboardInterrupt):
-            runner.run(resolved, folders[name], Watcher(stop), checkpoint_every=1)
-    assert folders["finished"].is_finished
-    assert folders["unfinished"].status == "resumable"
-    return folders
-
-
-@pytest.fixture
-def finished(made: dict[str, RunFolder]) -> RunFolder:
-    return made["finished"]
-
-
-@pytest.fixture
-def unfinished(made: dict[str, RunFolder]) -> RunFolder:
-    return made["unfinished"]
+    folder = RunStore(tmp_path_factory.mktemp("runs")).folder_for(resolved.config)
+    runner.run(resolved, folder, Watcher())
+    return folder
 
 
 @pytest.fixture

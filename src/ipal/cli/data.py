@@ -3,26 +3,25 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.table import Table
+from typer import Argument, Option
 
 from ipal.cli import render
 from ipal.cli.app import AsJson, DataRoot
 from ipal.errors import ConfigError
 
-BAR, MOST_NAMED = 40, 12
-"""Characters of the longest bar; classes and columns that are named."""
+MOST_NAMED = 12
+"""Classes and columns that are named."""
 
 
 def data(
-    names: Annotated[list[str], typer.Argument(help="Names or paths of graphs: see 'ipal list datasets'.")],
+    names: Annotated[list[str], Argument(help="Names or paths of graphs: see 'ipal list datasets'.")],
     root: DataRoot = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the datasets first.")] = False,
+    download: Annotated[bool, Option("--download", help="Fetch the datasets first.")] = False,
     convert: Annotated[
         Path | None,
-        typer.Option("--convert", metavar="FOLDER", help="Write the graph as a memory-mapped folder, as NAME.graph."),
+        Option("--convert", metavar="FOLDER", help="Write the graph as a memory-mapped folder, as NAME.graph."),
     ] = None,
-    directed: Annotated[bool, typer.Option("--directed", help="With --convert: keep the direction of edges.")] = False,
+    directed: Annotated[bool, Option("--directed", help="With --convert: keep the direction of edges.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what is understood of graphs: size, labels, homophily, degrees, hash; or how to get them."""
@@ -41,10 +40,9 @@ def data(
         names = [str(convert.resolve())]
     rows = [inspect.look(name, folder) for name in names]
     if as_json:
-        render.as_json(rows)
-    else:
-        for row in rows:
-            _show(row)
+        return render.as_json(rows)
+    for row in rows:
+        _show(row)
 
 
 def _show(facts: dict[str, Any]) -> None:
@@ -53,7 +51,7 @@ def _show(facts: dict[str, Any]) -> None:
     n, classes, weights = facts["nodes"], facts["classes"], facts["edge_weights"]
     named = f", called {', '.join(map(str, facts['ids']))}, …" if facts["ids"] else ", numbered from 0"
     way = "all run both ways" if facts["both_ways"] else "some run one way (a run adds the other, unless told not to)"
-    kept = "sparse" if facts["sparse"] else "dense"
+    kept = f"{'sparse' if facts['sparse'] else 'dense'}, {facts['share_not_zero']:.1%} not zero"
     largest = sorted(classes.items(), key=lambda one: -one[1])
     balanced = facts["balanced_homophily"]
     beside = "" if balanced is None else f" (class-balanced: {balanced:.3f})"
@@ -64,12 +62,13 @@ def _show(facts: dict[str, Any]) -> None:
             "nodes": f"{n:,}{named}",
             "edges": f"{facts['edges']:,}; {way}",
             "weights": f"{weights[0]:g} to {weights[1]:g}" if weights else "none (every edge counts one)",
-            "features": f"{facts['features']:,}, {kept}, {facts['share_not_zero']:.1%} not zero",
+            "features": f"{facts['features']:,}, {kept}",
             "columns": _some(facts["columns"]),
             "classes": f"{len(classes)}: " + _some([f"{name} ({size:,})" for name, size in largest]),
             "labelled": f"{facts['labelled']:,} of {n:,} nodes ({facts['labelled'] / n:.1%})",
             "homophily": "" if facts["edge_homophily"] is None else homophily,
             "isolated": f"{render.many(facts['isolated'], 'node')} without an edge",
+            "neighbours": _degrees(facts["neighbours"]) + " nodes",
             "components": "" if facts["components"] is None else f"{facts['components']:,}",
             "known too": ", ".join(facts["of_every_node"]),
             "remark": facts["remark"],
@@ -77,19 +76,13 @@ def _show(facts: dict[str, Any]) -> None:
             "path": facts["path"],
         }
     )
-    render.out.print(_degrees(facts["neighbours"]))
-
-
-def _degrees(distribution: list[dict[str, int]]) -> Table:
-    """One bar for each doubling of the number of neighbours."""
-    most = max(one["nodes"] for one in distribution)
-    shown = render.table(("neighbours", "nodes", ""), numbers=("neighbours", "nodes"))
-    for one in distribution:
-        span = str(one["from"]) if one["from"] == one["to"] else f"{one['from']} to {one['to']}"
-        bar = "█" * round(BAR * one["nodes"] / most) or "▏" * bool(one["nodes"])
-        shown.add_row(span, f"{one['nodes']:,}", bar)
-    return shown
 
 
 def _some(words: list[str]) -> str:
     return ", ".join(words[:MOST_NAMED]) + f", and {len(words) - MOST_NAMED} more" * (len(words) > MOST_NAMED)
+
+
+def _degrees(distribution: list[dict[str, int]]) -> str:
+    """Nodes for each doubling of the number of neighbours."""
+    spans = [str(one["from"]) if one["from"] == one["to"] else f"{one['from']} to {one['to']}" for one in distribution]
+    return "; ".join(f"{span}: {one['nodes']:,}" for span, one in zip(spans, distribution, strict=True))

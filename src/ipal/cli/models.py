@@ -1,14 +1,15 @@
 """Saved models: opened with a graph, shown, and changed. A changed file is written whole or not at all."""
 
-from collections.abc import Callable
-from functools import partial, reduce
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, Directed, Force, ModelName, Runs
+from ipal.cli.app import RUNS, AsJson, Force, ModelName, Runs
 from ipal.errors import ConfigError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
@@ -20,9 +21,6 @@ if TYPE_CHECKING:  # torch takes seconds to load
 
 Out = Annotated[Path | None, Option("--out", "-o", help="File for the result; default: the model's own is replaced.")]
 Paths = list[Path] | None
-
-
-# ---------------------------------------------------------------------- opened and shown
 
 
 class Opened(NamedTuple):
@@ -67,8 +65,7 @@ def show_model(path: Path, as_json: bool) -> None:
     }
     if as_json:
         return render.as_json(content)
-    rows = [(name, "" if nodes is None else str(nodes)) for name, nodes in content["classes"].items()]
-    render.out.print(render.table(("class", "nodes learned"), rows, numbers=["nodes learned"]))
+    render.counts("nodes learned", content["classes"])
     history = render.table(("when", "what", "classes", "nodes"), numbers=["nodes"], title="History")
     for one in model.history:
         more = one.number - len(one.classes)
@@ -105,7 +102,6 @@ def forget(
         str | None,
         Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line."),
     ] = None,
-    directed: Directed = None,
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -124,75 +120,50 @@ def forget(
     """
     if sum(map(bool, (classes, rows, nodes))) != 1:
         raise ConfigError("Say what is to be forgotten, with exactly one of --class, --rows and --nodes.")
-    if bool(classes) != bool(graphs):
-        raise ConfigError("--class and --graph go together: a class, and the graphs from the first one that it was in.")
-    if classes and which is not None:
-        raise ConfigError("--which names nodes: it goes with --rows or --nodes, not with --class.")
-
-    def change(learner: "Learner") -> object:
+    if bool(classes) != bool(graphs) or (classes and which is not None):
+        raise ConfigError("--class goes with --graph (from the first one that it was in); --rows and --nodes, --which.")
+    with changed(name, out, force, runs, "forgot", as_json) as learner:
         from ipal.data.datasets.forget_file import read_departures, read_taught
         from ipal.estimator import edits
 
-        undirected = not (learner.model_.schema.directed if directed is None else directed)
+        undirected = not learner.model_.schema.directed
         if paths := rows or nodes:
             leaving: Any = read_departures(paths, which, undirected=undirected)
-            return (edits.forget_rows if rows else edits.forget_nodes)(learner, leaving)
-        taught: Any = [read_taught(path, undirected=undirected) for path in graphs or ()]
-        return edits.forget_class(learner, [_label(learner, one) for one in dict.fromkeys(classes or ())], taught)
-
-    rewritten(name, out, force, runs, change, "forgot", as_json)
+            (edits.forget_rows if rows else edits.forget_nodes)(learner, leaving)
+        else:
+            taught: Any = [read_taught(path, undirected=undirected) for path in graphs or ()]
+            edits.forget_class(learner, [_label(learner, one) for one in dict.fromkeys(classes or ())], taught)
     if out is not None:
         render.note(f"{RunStore(runs).model_file(name)} still remembers: delete it once it is no longer needed.")
 
 
 def rename(
     name: ModelName,
-    old: Annotated[str, Argument(metavar="OLD", help="A class of the model.")],
-    new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
+    classes: Annotated[list[str], Argument(metavar="CLASS...", help="A class of the model; of several, one is made.")],
+    to: Annotated[str, Option("--to", metavar="NAME", help="Its new name; for several also that of one of them.")],
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Give a class of a model another name; nothing else changes. Works for every method."""
+    """Give a class another name; or make one class of several, as if they had always been one.
 
-    def change(learner: "Learner") -> object:
-        from ipal.estimator.edits import rename_class
-
-        return rename_class(learner, _label(learner, old), _label(learner, new))
-
-    rewritten(name, out, force, runs, change, f"renamed {old} to {new}", as_json)
-
-
-def merge_classes(
-    name: ModelName,
-    classes: Annotated[list[str], Argument(metavar="CLASS", help="At least two classes of the model.")],
-    into: Annotated[str, Option("--into", metavar="NAME", help="The class they become: one of them, or new.")],
-    out: Out = None,
-    force: Force = False,
-    runs: Runs = RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Make one class of several, as if they had always been one.
-
-    Exact for analytic, ncm and slda. ipal and pcl pool the prototypes; their
-    encoder stays as it was trained. Methods with a trained classifier refuse.
+    A new name works for every method. One class of several is exact for
+    analytic, ncm and slda; ipal and pcl pool the prototypes, and their encoder
+    stays as it was trained. Methods with a trained classifier refuse.
     """
+    with changed(name, out, force, runs, f"renamed {', '.join(classes)} to {to}", as_json) as learner:
+        from ipal.estimator import edits
 
-    def change(learner: "Learner") -> object:
-        from ipal.estimator.edits import merge_classes as merged
-
-        return merged(learner, [_label(learner, one) for one in classes], _label(learner, into))
-
-    rewritten(name, out, force, runs, change, f"merged {', '.join(classes)} into {into}", as_json)
+        old, new = [_label(learner, one) for one in classes], _label(learner, to)
+        edits.merge_classes(learner, old, new) if len(old) > 1 else edits.rename_class(learner, old[0], new)
 
 
 def relabel(
     name: ModelName,
-    graph: Annotated[
+    graphs: Annotated[
         list[Path], Option("--graph", metavar="GRAPH", help="A graph that was learned, as .npz; may be repeated.")
     ],
-    directed: Directed = None,
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -206,28 +177,12 @@ def relabel(
     array train: the nodes that taught (default all). Exact for analytic, ncm
     and slda; other methods refuse.
     """
-
-    def change(learner: "Learner") -> object:
+    with changed(name, out, force, runs, "relabelled", as_json) as learner:
         from ipal.data.datasets.forget_file import read_correction
         from ipal.estimator import edits
 
-        undirected = not (learner.model_.schema.directed if directed is None else directed)
-        graphs: Any = [read_correction(one, undirected=undirected) for one in graph]
-        return edits.relabel(learner, graphs)
-
-    rewritten(name, out, force, runs, change, "relabelled", as_json)
-
-
-def _label(learner: "Learner", name: str) -> int | str:
-    """The label that is written so: of a known class, or else of a new one, of the same kind."""
-    labels = learner.model_.labels
-    by_name = {str(label): label for label in labels}
-    if name in by_name or isinstance(labels[0], str):
-        return by_name.get(name, name)
-    try:
-        return int(name)
-    except ValueError:
-        return name
+        corrected: Any = [read_correction(one, undirected=not learner.model_.schema.directed) for one in graphs]
+        edits.relabel(learner, corrected)
 
 
 def merge(
@@ -243,28 +198,24 @@ def merge(
     Sums are exact; where analytic.ridge is not set, it follows from the
     leave-one-out losses of all models.
     """
-    if len(models) < 2:
-        raise ConfigError("Name at least two models to merge: ipal merge A B -o C")
-    target = new_file(out, force)
-    files = [RunStore(runs).model_file(name) for name in models]
-    for place, file in enumerate(files):
-        if file in files[:place]:
-            raise ConfigError(f"{file} is named twice: its nodes would count twice.")
+    target, files = new_file(out, force), [RunStore(runs).model_file(name) for name in models]
+    if len({*files}) < max(2, len(files)):
+        raise ConfigError("Name at least two models to merge, none of them twice: ipal merge A B -o C")
 
     from ipal.estimator.edits import merge_models
     from ipal.estimator.learners import load
 
-    parts = [load(file) for file in files]
-    named = [(str(file), part.model_.nodes_behind_class()) for file, part in zip(files, parts, strict=True)]
-    whole = reduce(merge_models, parts)
-    _write(whole, target, partial(new_file, out, force))
+    with _alone(target, out, force):
+        parts = [load(file) for file in files]
+        of_each = [part.model_.nodes_behind_class() for part in parts]
+        whole = reduce(merge_models, parts)
+        whole.save(target)
     counts = whole.model_.nodes_behind_class()
     if as_json:
         chosen = whole.model_.method.chosen(whole.model_.state.memory)
-        merged = [{"model": file, "nodes_behind_class": own} for file, own in named]
+        merged = [{"model": str(file), "nodes_behind_class": own} for file, own in zip(files, of_each, strict=True)]
         return render.as_json({"model": str(target), "nodes_behind_class": counts, **chosen, "merged": merged})
-    rows = [(name, str(nodes)) for name, nodes in counts.items()]
-    render.out.print(render.table(("class", "nodes"), rows, numbers=["nodes"]))
+    render.counts("nodes", counts)
     total = f"{render.many(len(counts), 'class')}, {render.many(sum(counts.values()), 'node')}"
     render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
 
@@ -272,63 +223,63 @@ def merge(
 # ---------------------------------------------------------------------- files that are changed
 
 
-def rewritten(
-    name: str,
-    out: Path | None,
-    force: bool,
-    runs: Path,
-    change: Callable[["Learner"], object],
-    what: str,
-    as_json: bool | None = None,
-) -> None:
-    """Change a saved model: its own file is replaced, or another is written; what changed is shown unless None."""
+@contextmanager
+def changed(name: str, out: Path | None, force: bool, runs: Path, what: str, as_json: bool) -> "Iterator[Learner]":
+    """A saved model to be changed, which nobody else works on: its own file is replaced, or another is written."""
     source = RunStore(runs).model_file(name)
     target = source if out is None else new_file(out, force)
 
     from ipal.estimator.learners import load
 
-    read = _stamp(source)
-    learner = load(source)
-    before = learner.model_.nodes_behind_class()
-    change(learner)
-    after = learner.model_.nodes_behind_class()
-
-    def check() -> None:
-        if out is not None:
-            new_file(out, force)
-        if target == source and _stamp(source) != read:
-            # Writing now would undo what another process has just made the model forget.
-            raise StoreError(f"{source} was changed by another process meanwhile: nothing was written, repeat it.")
-
-    _write(learner, target, check)
+    with _alone(target, out, force):
+        learner = load(source)
+        before = learner.model_.nodes_behind_class()
+        yield learner
+        after = learner.model_.nodes_behind_class()
+        learner.save(target)
     folder = RunFolder.of_model(source)
     if target == source and folder is not None:
         folder.log(f"{what}: {sum(before.values())} nodes before, {sum(after.values())} after")
         render.note("The run's result.json was measured before, and stays as it is.")
     if as_json:
         counts = {"before": before, "after": after}
-        render.as_json({"model": str(target), "read_from": str(source), "done": what, "nodes_behind_class": counts})
-    elif as_json is not None:
-        _show_change(before, after)
-        render.say(f"{what}\nmodel  {target}")
+        return render.as_json(
+            {"model": str(target), "read_from": str(source), "done": what, "nodes_behind_class": counts}
+        )
+    _show_change(before, after)
+    render.say(f"{what}\nmodel  {target}")
 
 
-def _show_change(before: dict[str, int], after: dict[str, int]) -> None:
+@contextmanager
+def _alone(target: Path, out: Path | None, force: bool) -> Iterator[None]:
+    """The lock of a model's file; a new file may have been written by another process until it was had."""
+    folder = RunFolder.of_model(target)
+    with alone_with(target, target.with_name(f".{target.name}.lock")) if folder is None else folder.locked():
+        if out is not None:
+            new_file(out, force)
+        yield
+
+
+def _show_change(before: Mapping[str, int], after: Mapping[str, int]) -> None:
     numbers = ("nodes before", "after")
-    if changed := [name for name in {**before, **after} if before.get(name) != after.get(name)]:
-        rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in changed]
+    if other := [name for name in {**before, **after} if before.get(name) != after.get(name)]:
+        rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in other]
         render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
-    if same := [name for name in before if name not in changed]:
+    if same := [name for name in before if name not in other]:
         nodes = render.many(sum(before[name] for name in same), "node")
         render.say(f"{render.many(len(same), 'other class')} with {nodes} as before")
 
 
-def _write(learner: "Learner", target: Path, check: Callable[[], object]) -> None:
-    """Write a model under the lock of its file; what another process may have done meanwhile is checked under it."""
-    folder = RunFolder.of_model(target)
-    with alone_with(target, target.with_name(f".{target.name}.lock")) if folder is None else folder.locked():
-        check()
-        learner.save(target)
+def _label(learner: "Learner", name: str) -> int | str:
+    """The label that is written so: of a known class, or else of a new one, of the same kind."""
+    labels = learner.model_.labels
+    by_name = {str(label): label for label in labels}
+    if name in by_name or isinstance(labels[0], str):
+        return by_name.get(name, name)
+    try:
+        return int(name)
+    except ValueError:
+        return name
 
 
 def new_file(path: Path, force: bool) -> Path:
@@ -336,19 +287,8 @@ def new_file(path: Path, force: bool) -> Path:
     check_target(path)
     if path.is_dir():
         raise StoreError(f"{path} is a folder: give -o the name of a file.")
-    if path.exists() and not path.is_file():
-        raise StoreError(f"{path} is no plain file, and is not replaced by one: give -o another name.")
     if path.exists() and not force:
         raise StoreError(f"{path} exists already: give -o another name, or --force to replace it.")
     if not path.parent.is_dir():
         raise StoreError(f"The folder {path.parent} does not exist: make it, or give -o another name.")
     return path.resolve()
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Changes whenever the file is replaced."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns

@@ -1,25 +1,25 @@
-"""`ipal predict`: the classes of a graph's nodes, by a saved model."""
+"""`ipal predict` and `ipal discover`: classes of a graph's nodes by a saved model, and nodes of none of them."""
 
+import csv
+import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
+from typer import Option
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Directed, Force, GraphName, ModelName, Runs
 from ipal.cli.models import new_file, opened
-
-if TYPE_CHECKING:
-    from ipal.deploy.predict import Predictions
+from ipal.system.files import write_atomically
 
 
 def predict(
     name: ModelName,
     graph: GraphName,
-    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file for the predictions.")],
+    out: Annotated[Path, Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--reject",
             metavar="SHARE",
             help="Reject nodes that seem to be of no known class, so that about this share of known nodes is lost.",
@@ -27,7 +27,7 @@ def predict(
     ] = None,
     coverage: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--coverage",
             metavar="SHARE",
             help="Also a column with a set of classes, which holds a node's own this often, as 0.9.",
@@ -35,15 +35,13 @@ def predict(
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option(
-            "--nodes",
-            metavar="NODES",
-            help="Only these nodes: ids or numbers, as 3,17,25, or a file with one a line.",
+        Option(
+            "--nodes", metavar="NODES", help="Only these nodes: ids or numbers, as 3,17,25, or a file with one a line."
         ),
     ] = None,
     directed: Directed = None,
     force: Force = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    device: Annotated[str, Option(help="cpu, cuda or cuda:N.")] = "cpu",
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
@@ -66,29 +64,47 @@ def predict(
     asked = None if nodes is None else node_numbers(nodes, whole.graph.num_nodes, "--nodes", whole.ids)
     found = deployed.predict(model, whole.graph, asked, reject=reject, coverage=coverage)
     deployed.write_csv(found, target, whole.ids)
+    counts, rejected = found.counts(), int(found.rejected.sum())
     if as_json:
-        render.as_json(
-            {
-                "file": str(target),
-                "model": str(path),
-                "method": model.name,
-                "nodes": len(found.nodes),
-                "predicted": found.counts(),
-                "rejected": int(found.rejected.sum()),
-                "reject": reject,
-                "coverage": coverage,
-                "directed": one_way,
-            }
-        )
-    else:
-        _show(found, reject is not None, target)
-
-
-def _show(found: "Predictions", rejects: bool, target: Path) -> None:
-    counts = [(name, str(count)) for name, count in found.counts().items()]
-    table = render.table(("class", "nodes"), counts, numbers=["nodes"])
-    if rejects:
-        table.add_section()
-        table.add_row("none of them", str(int(found.rejected.sum())))
-    render.out.print(table)
+        what = {"file": str(target), "model": str(path), "method": model.name, "nodes": len(found.nodes)}
+        how = {"rejected": rejected, "reject": reject, "coverage": coverage, "directed": one_way}
+        return render.as_json({**what, "predicted": counts, **how})
+    render.counts("nodes", counts if reject is None else {**counts, "none of them": rejected})
     render.say(f"{len(found.nodes)} nodes predicted\nfile  {target}")
+
+
+def discover(
+    name: ModelName,
+    graph: GraphName,
+    out: Annotated[Path, Option("--out", "-o", help="CSV file: node, group.")],
+    reject: Annotated[float, Option("--reject", metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
+    classes: Annotated[int | None, Option(min=1, max=1000, help="How many groups; default: chosen.")] = None,
+    directed: Directed = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Group the nodes of a graph that seem to be of no known class: candidates for new ones, to name and learn."""
+    target = new_file(out, force)
+    path, model, read, _ = opened(name, graph, runs, root, directed)
+
+    from ipal.estimator.open_world.discover import discover as grouped
+
+    groups = grouped(model, model.checked(read.graph), reject, classes)
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["node", "group"])
+    for number, group in enumerate(groups):
+        ids = group.nodes if read.ids is None else read.ids[group.nodes]
+        table.writerows([one, number] for one in ids.tolist())
+    write_atomically(target, text.getvalue())
+    if as_json:
+        plain = [{"nodes": one.size, "cohesion": one.cohesion, "nearest": one.nearest} for one in groups]
+        return render.as_json({"file": str(target), "model": str(path), "groups": plain})
+    shown = render.table(("group", "nodes", "cohesion", "taken for"), numbers=["group", "nodes", "cohesion"])
+    for number, one in enumerate(groups):
+        nearest = ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in one.nearest)
+        shown.add_row(str(number), str(one.size), f"{one.cohesion:.2f}", nearest)
+    render.out.print(shown)
+    render.say(f"{render.many(len(groups), 'group')}\nfile  {target}")

@@ -63,6 +63,21 @@ def interruptible(message: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print warnings on stderr as sentences, without the source line."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        note(f"Warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+# ---------------------------------------------------------------------- tables
+
+
 def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]] = (),
@@ -80,6 +95,12 @@ def table(
     return made
 
 
+def counts(heading: str, numbers: Mapping[str, int | None]) -> None:
+    """A number for every class; nothing where it is not known."""
+    rows = [(name, "" if number is None else str(number)) for name, number in numbers.items()]
+    out.print(table(("class", heading), rows, numbers=[heading]))
+
+
 def lines(rows: Sequence[Sequence[str]]) -> None:
     """Rows in columns, the first of them the headings; nothing is cut or broken, whatever the width of the terminal."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -93,7 +114,7 @@ def report_table(made: "CellTable") -> Table:
     return table(made.columns, [[cell.text for cell in row] for row in made.rows], numbers=numbers, title=made.caption)
 
 
-def facts(rows: Mapping[str, str]) -> None:
+def facts(rows: Mapping[str, str | None]) -> None:
     """Names and what is known of each; what is empty is left out, and long values are broken, not cut."""
     shown = Table.grid(padding=(0, 2))
     shown.add_column()
@@ -116,16 +137,7 @@ def many(count: int, word: str) -> str:
     return f"{count} {word}" + ("" if count == 1 else "es" if word.endswith("s") else "s")
 
 
-@contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Print warnings on stderr as sentences, without the source line."""
-
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        note(f"Warning: {message}")
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
+# ---------------------------------------------------------------------- a run
 
 
 class ProgressLine:
@@ -160,11 +172,10 @@ class ProgressLine:
         if index + 1 < self._tasks:
             self._show(index + 1)
 
-    def _show(self, task: int, more: str | None = None) -> None:
-        more = (", preparing" if self._epochs else ", learning") if more is None else more
-        done, all_of_it = self._done - self._from, self._tasks * self._epochs - self._from  # in this process
-        share = done / max(1, all_of_it) if self._epochs else task / self._tasks
-        self._status.show(f"task {task + 1} of {self._tasks}{more}", share)
+    def _show(self, task: int, doing: str = ", learning") -> None:
+        done, whole = self._done - self._from, self._tasks * self._epochs - self._from  # in this process
+        share = done / max(1, whole) if self._epochs else task / self._tasks
+        self._status.show(f"task {task + 1} of {self._tasks}{doing}", share)
 
 
 SHORT = ("average_performance", "average_forgetting")
@@ -179,27 +190,24 @@ def result(content: dict[str, Any], folder: Path, *, full: bool = False) -> None
         say(content["model"])
     say("Accuracy (%) on each task, after learning each task")
     out.print(_matrix(content, full))
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column()
-    facts.add_column(overflow="fold")  # paths are broken, not cut
-    for titles, value, about in _metrics(content["metrics"], full):
-        facts.add_row(titles, value + f"   ({about})" * (full and bool(about)))
-    timing, kept = content["timing"], content["retained"]
+    timing, turns = content["timing"], content["timing"]["runs_taking_turns"]
     evaluation = f", of which {timing['evaluation_seconds']:.1f} s evaluation" if full else ""
-    facts.add_row("time", f"{timing['total_seconds']:.1f} s{evaluation}")
-    turns = timing["runs_taking_turns"]
     shared = f" (of {turns} runs that took turns in one process)" if turns > 1 else ""
-    facts.add_row("peak memory", size(content["peak_memory_bytes"]) + shared)
-    items = ": " + "; ".join(f"{item['what']} ({size(item['bytes'])})" for item in kept["items"]) if full else ""
-    exemplars = "raw nodes ARE stored" if kept["stores_exemplars"] else "no node is stored"
-    classes = f"{len(kept['nodes_behind_class'])} classes remembered"
-    facts.add_row("retained", f"{size(kept['bytes'])}{items}; {exemplars}; {classes}")
-    if content["data"]["remark"]:
-        facts.add_row("remark", content["data"]["remark"])
-    for name, value in _protocol(content).items() if full else ():
-        facts.add_row(name, value)
-    facts.add_row("folder", str(folder))
-    out.print(facts, soft_wrap=True)
+    classes = f"{len(content['retained']['nodes_behind_class'])} classes remembered"
+    facts(
+        {
+            **{
+                titles: value + f"   ({about})" * (full and bool(about))
+                for titles, value, about in _metrics(content, full)
+            },
+            "time": f"{timing['total_seconds']:.1f} s{evaluation}",
+            "peak memory": size(content["peak_memory_bytes"]) + shared,
+            "retained": f"{kept(content['retained'], items=full)}; {classes}",
+            "remark": content["data"]["remark"],
+            **(_protocol(content) if full else {}),
+            "folder": str(folder),
+        }
+    )
     if not full:
         say(f"more         ipal show {shlex.quote(str(folder))} --long")
 
@@ -226,16 +234,15 @@ def _some(number: int, most: int) -> list[int | None]:
     return [*range(first), None, *range(number - (most - first - 1), number)]
 
 
-def _metrics(values: dict[str, float | None], full: bool) -> Iterator[tuple[str, str, str]]:
+def _metrics(content: dict[str, Any], full: bool) -> Iterator[tuple[str, str, str]]:
     """Title, value and meaning of every metric to show; those of forgetting together where they are equal."""
     from ipal.evaluation.metrics import METRICS, metric_named
 
-    known = {name: value for name, value in values.items() if value is not None}
+    known = {name: value for name, value in content["metrics"].items() if value is not None}
     forgetting = [name for name in FORGETTING if name in known]
     together = forgetting if len({known[name] for name in forgetting}) == 1 else forgetting[:1]
     for name, value in known.items():
-        own = name in METRICS.own
-        if name in together[1:] or (own and not full and name not in SHORT):
+        if name in together[1:] or (name in METRICS.own and not full and name not in SHORT):
             continue
         metric = metric_named(name)
         titles = [metric_named(other).title for other in together] if name in together else [metric.title]
@@ -244,70 +251,65 @@ def _metrics(values: dict[str, float | None], full: bool) -> Iterator[tuple[str,
 
 def _protocol(content: dict[str, Any]) -> dict[str, str]:
     """How the tasks were made, and what made them."""
-    protocol, rows = content["protocol"], {}
-    classes = protocol["classes"]
-    if any(isinstance(name, str) for names in classes for name in names):
-        rows["classes"] = "; ".join(", ".join(map(str, names)) for names in classes)
+    protocol, classes = content["protocol"], content["protocol"]["classes"]
+    has_names = any(isinstance(name, str) for names in classes for name in names)
     graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}, {protocol['visibility']}"
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
-    rows["protocol"] = f"{stream_in_words(protocol['stream'])}, {graphs}, {protocol['accuracy']} accuracy{batch}"
-    if content["plugins"]:
-        rows["plugins"] = ", ".join(map(" ".join, content["plugins"].items()))
-    return rows
+    return {
+        "classes": "; ".join(", ".join(map(str, names)) for names in classes) if has_names else "",
+        "protocol": f"{stream_in_words(protocol['stream'])}, {graphs}, {protocol['accuracy']} accuracy{batch}",
+        "plugins": ", ".join(map(" ".join, content["plugins"].items())),
+    }
+
+
+# ---------------------------------------------------------------------- lists
 
 
 def listing(what: str, rows: list[dict[str, Any]], *, full: bool = False) -> None:
     """A list of things; of what a package offers, only the name is known."""
-    own = {"datasets": _list_datasets, "runs": _list_runs}
-    own["methods"] = _list_settings if full else _list_methods
-    show = own.get(what, _list_things)
-    show([row for row in rows if len(row) > 2])
+    known = [row for row in rows if len(row) > 2]
+    if what == "methods" and full:
+        for row in known:
+            exemplars = "stores exemplars" if row["stores_exemplars"] else "exemplar-free"
+            say(f"{row['name']} ({exemplars}): {row['about']}")
+            settings = [(f"{row['name']}.{one['name']}", str(one["default"]), one["about"]) for one in row["settings"]]
+            out.print(table(("setting", "default", "meaning"), settings))
+    elif what == "runs":
+        lines([("date", "method", "graph", "seed", "AP", "AF", "status", "run"), *map(_run_cells, known)])
+        legend(known)
+    elif what == "datasets":
+        lines([("dataset", "here", "split", "what it is"), *map(_dataset_cells, known)])
+    else:
+        lines([("name", "what it is"), *((row["name"] + _dagger(row), row["about"]) for row in known)])
+        legend(known)
+    if what == "methods" and not full:
+        say("'ipal list methods --long' shows their settings.")
     for row in rows:
         if row.get("plugin"):
             say(f"{row['name']} is from {row['plugin']}")
 
 
-def _list_things(rows: list[dict[str, Any]]) -> None:
-    out.print(table(("name", "what it is"), [(row["name"], row["about"]) for row in rows]))
+def _dataset_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    split = "+".join(map(str, row["split"])) if row["split"] else "by rule"
+    return row["name"], "yes" if row["here"] else "no", split, row["about"]
 
 
-def _list_datasets(rows: list[dict[str, Any]]) -> None:
-    splits = ["+".join(map(str, row["split"])) if row["split"] else "by rule" for row in rows]
-    cells = [
-        (row["name"], "yes" if row["here"] else "no", split, row["about"])
-        for row, split in zip(rows, splits, strict=True)
-    ]
-    out.print(table(("dataset", "here", "split", "what it is"), cells))
+def _run_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    about = (
+        (row["method"] or "?") + _dagger(row),
+        row["dataset"] or "?",
+        "?" if row["seed"] is None else str(row["seed"]),
+    )
+    scores = (row["average_performance"], row["average_forgetting"])
+    shown = ("" if score is None else f"{score:.2f}" for score in scores)
+    return f"{row['date'][:10]} {row['date'][11:16]}", *about, *shown, row["status"], row["run"]
 
 
-def _list_methods(rows: list[dict[str, Any]]) -> None:
-    lines([("method", "what it is"), *((row["name"] + " †" * row["stores_exemplars"], row["about"]) for row in rows)])
-    legend(rows)
-    say("'ipal list methods --long' shows their settings.")
-
-
-def _list_settings(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        exemplars = "stores exemplars" if row["stores_exemplars"] else "exemplar-free"
-        out.print(Text.assemble((row["name"], "bold"), f" ({exemplars}): {row['about']}"), soft_wrap=True)
-        settings = [(f"{row['name']}.{one['name']}", str(one["default"]), one["about"]) for one in row["settings"]]
-        out.print(table(("setting", "default", "meaning"), settings))
-
-
-def _list_runs(rows: list[dict[str, Any]]) -> None:
-    shown = [("date", "method", "graph", "seed", "AP", "AF", "status", "run")]
-    for row in rows:
-        scores = (row["average_performance"], row["average_forgetting"])
-        method = (row["method"] or "?") + " †" * bool(row["stores_exemplars"])
-        about = (row["dataset"] or "?", "?" if row["seed"] is None else str(row["seed"]))
-        ap, af = ("" if score is None else f"{score:.2f}" for score in scores)
-        date = f"{row['date'][:10]} {row['date'][11:16]}"
-        shown.append((date, method, *about, ap, af, row["status"], row["run"]))
-    lines(shown)
-    legend(rows)
+def _dagger(row: dict[str, Any]) -> str:
+    return " †" if row.get("stores_exemplars") else ""
 
 
 def legend(rows: Iterable[dict[str, Any]]) -> None:
     """What the sign of methods with stored nodes means."""
-    if any(row["stores_exemplars"] for row in rows):
-        out.print("† stores raw nodes of earlier tasks.")
+    if any(map(_dagger, rows)):
+        say("† stores raw nodes of earlier tasks.")

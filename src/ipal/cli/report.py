@@ -85,9 +85,9 @@ def track(
 ) -> None:
     """Show runs in TensorBoard, MLflow or W&B: settings, losses, accuracies, AP, AF, recall of classes, time, memory.
 
-    Runs may be finished or running. Tracking a run again adds only what is
-    new. Needs the extra tensorboard, mlflow or wandb. For W&B (Weights & Biases)
-    nothing is sent: wandb sync does that.
+    Tracking a run again replaces what has changed. Needs the extra tensorboard,
+    mlflow or wandb. For W&B (Weights & Biases) nothing is sent: wandb sync does
+    that.
     """
     from ipal.trackers import TRACKERS, read
 
@@ -96,10 +96,9 @@ def track(
     if not out:
         raise ConfigError("Say where to track the runs: -o and a folder.")
     folders = {folder.path: folder for folder in map(RunStore(runs).find, names)}
-    records = list(map(read, folders.values()))
-    tracked = [TRACKERS[to].track(record, out) for record in records]
+    tracked = [TRACKERS[to].track(record, out) for record in list(map(read, folders.values()))]
     if as_json:
         return render.as_json([one._asdict() for one in tracked])
-    for record, one in zip(records, tracked, strict=True):
-        render.say(f"{one.change:9}  {one.run}" + " (not finished yet)" * (not record.finished))
+    for one in tracked:
+        render.say(f"{one.change:9}  {one.run}")
     render.note(TRACKERS[to].how_to_look(out))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ipal.system.files import make_folder, write_atomically
 from ipal.system.optional import need_extra
-from ipal.trackers.record import RunRecord, Tracked
+from ipal.trackers.record import RunRecord, Tracked, flat
 
 FILE = "events.out.tfevents.ipal"
 
@@ -43,7 +43,7 @@ def _events(record: RunRecord) -> Iterator[Any]:
 
     yield Event(wall_time=record.began, file_version="brain.Event:2")
     yield Event(wall_time=record.began, summary=Summary(value=list(_settings(record))))
-    yield Event(wall_time=record.began, summary=Summary(value=[_text("environment", record.facts)]))
+    yield Event(wall_time=record.began, summary=_environment(record))
     for name, points in record.series.items():
         for step, value in points:
             scalar = Summary.Value(tag=name, simple_value=value)
@@ -56,17 +56,18 @@ def _settings(record: RunRecord) -> Iterator[Any]:
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
     start = plugin_data_pb2.SessionStartInfo(group_name=record.name, start_time_secs=record.began)
-    for name, value in record.settings.items():
+    for name, value in flat(record.settings).items():
         if isinstance(value, bool):
             start.hparams[name].bool_value = value
         elif isinstance(value, str):
             start.hparams[name].string_value = value
         else:
             start.hparams[name].number_value = value
-    parts = {metadata.SESSION_START_INFO_TAG: {"session_start_info": start}}
-    if record.finished:
-        end = plugin_data_pb2.SessionEndInfo(status=api_pb2.STATUS_SUCCESS, end_time_secs=record.ended)
-        parts[metadata.SESSION_END_INFO_TAG] = {"session_end_info": end}
+    end = plugin_data_pb2.SessionEndInfo(status=api_pb2.STATUS_SUCCESS, end_time_secs=record.ended)
+    parts = {
+        metadata.SESSION_START_INFO_TAG: {"session_start_info": start},
+        metadata.SESSION_END_INFO_TAG: {"session_end_info": end},
+    }
     for tag, part in parts.items():
         content = plugin_data_pb2.HParamsPluginData(version=metadata.PLUGIN_DATA_VERSION, **part)
         # In a fixed order, so that the same run gives the same file.
@@ -75,11 +76,8 @@ def _settings(record: RunRecord) -> Iterator[Any]:
         yield Summary.Value(tag=tag, metadata=about, tensor=metadata.NULL_TENSOR)
 
 
-def _text(tag: str, facts: dict[str, str]) -> Any:
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.text.metadata import create_summary_metadata
-    from tensorboard.util.tensor_util import make_tensor_proto
+def _environment(record: RunRecord) -> Any:
+    from tensorboard.plugins.text.summary_v2 import text_pb
 
-    lines = ["| what | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items())]
-    about = create_summary_metadata(display_name=tag, description="")
-    return Summary.Value(tag=tag, metadata=about, tensor=make_tensor_proto("\n".join(lines)))
+    rows = [f"| {name} | {value} |" for name, value in flat(record.facts).items()]
+    return text_pb("environment", "\n".join(["| what | value |", "|---|---|", *rows]))

@@ -3,13 +3,9 @@
 A folder is replaced as a whole where anything has changed, as W&B does with a run of the same id that is sent again.
 """
 
-import json
 import os
 import shutil
-from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from ipal.errors import StoreError
 from ipal.system.files import aside, make_folder
@@ -18,7 +14,7 @@ from ipal.trackers.record import RunRecord, Tracked
 
 PROJECT = "ipal"
 MARK = "ipal.sha256"
-"""File in a run's folder: hash of all that was written."""
+"""File in a run's folder: the record's mark."""
 STEPS = {"loss": "epoch", "along": "batch"}
 """What the series of a group count; all else counts tasks."""
 SETTINGS = {
@@ -40,9 +36,9 @@ SETTINGS = {
 def track(record: RunRecord, out: str) -> Tracked:
     """Write a run to a folder of its own under `out`; a run that was there and has changed is replaced."""
     need_extra("wandb", "wandb")
-    known, mark = sorted(Path(out).glob(f"offline-run-*-{record.digest}")), _mark(record)
+    known = sorted(Path(out).glob(f"offline-run-*-{record.digest}"))
     for folder in known:
-        if (folder / MARK).exists() and (folder / MARK).read_text() == mark:
+        if (folder / MARK).exists() and (folder / MARK).read_text() == record.mark:
             return Tracked(record.name, str(folder), "unchanged")
     os.environ["WANDB_ERROR_REPORTING"] = "false"
     import wandb
@@ -53,7 +49,7 @@ def track(record: RunRecord, out: str) -> Tracked:
             written = _written(record, temporary)
         except wandb.Error as error:
             raise StoreError(f"Weights & Biases cannot write to {out}: {error}") from error
-        (written / MARK).write_text(mark)
+        (written / MARK).write_text(record.mark)
         for folder in known:
             shutil.rmtree(folder)
         place = written.rename(Path(out) / written.name)
@@ -64,11 +60,6 @@ def how_to_look(out: str) -> str:
     return f"Nothing was sent. Send them with: wandb sync {out}/offline-run-*"
 
 
-def _mark(record: RunRecord) -> str:
-    told = [record.name, record.finished, record.settings, record.facts, record.series]
-    return sha256(json.dumps(told).encode()).hexdigest()
-
-
 def _written(record: RunRecord, folder: Path) -> Path:
     """Write a run somewhere below a folder."""
     import wandb
@@ -77,8 +68,7 @@ def _written(record: RunRecord, folder: Path) -> Path:
         project=PROJECT,
         id=record.digest,
         name=record.name,
-        tags=None if record.finished else ["unfinished"],
-        config={**_tree(record.settings), "environment": _tree(record.facts)},
+        config={**record.settings, "environment": record.facts},
         dir=str(folder),
         settings=wandb.Settings(**SETTINGS),
     )
@@ -98,15 +88,3 @@ def _rows(record: RunRecord) -> list[dict[str, float]]:
         for step, value in points:
             rows.setdefault((counted, step), {counted: step})[name] = value
     return [rows[key] for key in sorted(rows)]
-
-
-def _tree(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """By the parts of dotted names: W&B wants no dots, and joins the parts again where it shows them."""
-    tree: dict[str, Any] = {}
-    for name, value in flat.items():
-        *above, last = name.split(".")
-        branch = tree
-        for part in above:
-            branch = branch.setdefault(part, {})
-        branch[last] = value
-    return tree

@@ -1,0 +1,65 @@
+"""Where each public name is: read by type checkers, and by the package itself where a name is first used."""
+
+from ipal.config import EncoderConfig as EncoderConfig
+from ipal.config import ProtocolConfig as ProtocolConfig
+from ipal.config import RunConfig as RunConfig
+from ipal.config import TrainConfig as TrainConfig
+from ipal.data.datasets import load as _load_dataset
+from ipal.data.datasets.catalog import DatasetEntry as DatasetEntry
+from ipal.data.graph_data import GraphData as GraphData
+from ipal.data.streams import Stream as Stream
+from ipal.data.streams import TaskStream as TaskStream
+from ipal.data.task import LabelledNodes as LabelledNodes
+from ipal.data.task import Task as Task
+from ipal.data.task import TestSplit as TestSplit
+from ipal.errors import ConfigError as ConfigError
+from ipal.errors import DataError as DataError
+from ipal.errors import IpalError as IpalError
+from ipal.errors import StoreError as StoreError
+from ipal.estimator.conformance import check_method as check_method
+from ipal.estimator.convert.sources import graph_from as graph_from
+from ipal.estimator.edits import forget_class as forget_class
+from ipal.estimator.edits import forget_nodes as forget_nodes
+from ipal.estimator.edits import forget_rows as forget_rows
+from ipal.estimator.edits import merge_classes as merge_classes
+from ipal.estimator.edits import merge_models as merge_models
+from ipal.estimator.edits import relabel as relabel
+from ipal.estimator.edits import rename_class as rename_class
+from ipal.estimator.functions import discover as discover
+from ipal.estimator.functions import explain as explain
+from ipal.estimator.functions import predict_sets as predict_sets
+from ipal.estimator.functions import score_unknown as score_unknown
+from ipal.estimator.learner import Learner as Learner
+from ipal.estimator.learners import DPCR as DPCR
+from ipal.estimator.learners import EFC as EFC
+from ipal.estimator.learners import ERGNN as ERGNN
+from ipal.estimator.learners import EWC as EWC
+from ipal.estimator.learners import GEM as GEM
+from ipal.estimator.learners import IPAL as IPAL
+from ipal.estimator.learners import MAS as MAS
+from ipal.estimator.learners import NCM as NCM
+from ipal.estimator.learners import PCL as PCL
+from ipal.estimator.learners import POLO as POLO
+from ipal.estimator.learners import PR as PR
+from ipal.estimator.learners import SLDA as SLDA
+from ipal.estimator.learners import TWP as TWP
+from ipal.estimator.learners import AdaGauss as AdaGauss
+from ipal.estimator.learners import Analytic as Analytic
+from ipal.estimator.learners import Bare as Bare
+from ipal.estimator.learners import Joint as Joint
+from ipal.estimator.learners import LwF as LwF
+from ipal.estimator.learners import OnlineIPAL as OnlineIPAL
+from ipal.estimator.learners import learner_class as learner_class
+from ipal.estimator.learners import load as load
+from ipal.evaluation.metrics import Accuracy as Accuracy
+from ipal.evaluation.metrics import Metric as Metric
+from ipal.evaluation.metrics import Scores as Scores
+from ipal.methods.base import OnePass as OnePass
+from ipal.methods.base import TaskContext as TaskContext
+from ipal.methods.base import Trained as Trained
+from ipal.methods.classifier import Classifier as Classifier
+from ipal.nn.encoders import Encoder as Encoder
+from ipal.report.frame import results as results
+
+__version__: str
+load_dataset = _load_dataset

@@ -1,0 +1,261 @@
+"""`ipal run`, `resume`, `show` and `list`: runs, and what they can be made of."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from ipal.cli import render
+from ipal.cli.app import RARE, RUNS, AsJson, DataRoot, Runs, Settings
+from ipal.config import RunConfig, Tree, first_paragraph, override, parse_assignment, run_config
+from ipal.errors import ConfigError, did_you_mean, shortened
+from ipal.runs.config_files import presets, read_config_file
+from ipal.runs.overview import overview
+from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.system.files import is_file
+from ipal.system.optional import need_extra
+from ipal.system.plugins import Registry
+
+if TYPE_CHECKING:
+    from ipal.runs.resolved import Resolved
+
+CheckpointEvery = Annotated[
+    int | None,
+    Option(
+        min=1, max=10**9, help="Epochs between two checkpoints; default: few, of little cost.", rich_help_panel=RARE
+    ),
+]
+Long = Annotated[bool, Option("--long", help="Also metrics, what is stored, and the protocol, in words.")]
+
+
+def run(
+    dataset: Annotated[
+        str | None,
+        Option("--dataset", help="A graph by name, file, folder, or as nodes.csv,edges.csv; several with commas."),
+    ] = None,
+    method: Annotated[str | None, Option(help="Name of a method: see 'ipal list methods'.")] = None,
+    seed: Annotated[
+        int | None, Option(min=0, help="Random seed: split of nodes, initial weights, all samples.")
+    ] = None,
+    epochs: Annotated[
+        int | None, Option("--epochs", metavar="N", help="Epochs of every task: short for --set train.epochs=N.")
+    ] = None,
+    settings: Settings = None,
+    split: Annotated[str | None, Option(help="Classes per task, as 5,2,2.")] = None,
+    preset: Annotated[
+        str | None,
+        Option(help="What an experiment gives the method, as paper or table1-cs: see 'ipal list presets'."),
+    ] = None,
+    device: Annotated[str | None, Option(help="cpu, cuda or cuda:N.")] = None,
+    config: Annotated[Path | None, Option(help="YAML file with settings.", rich_help_panel=RARE)] = None,
+    threads: Annotated[int | None, Option(min=1, help="CPU threads (default 1).", rich_help_panel=RARE)] = None,
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    checkpoint_every: CheckpointEvery = None,
+    memory_limit: Annotated[
+        str | None,
+        Option(
+            help="Limit of main memory, as 8GB: chooses full graphs, sampled batches or pieces automatically.",
+            rich_help_panel=RARE,
+        ),
+    ] = None,
+    html: Annotated[bool, Option("--html", help="Also write an HTML page of the run.")] = False,
+    full: Long = False,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, an interrupted one resumed."""
+    if html:
+        need_extra("html", "jinja2")  # now, not after hours of learning
+    options: Tree = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
+    options |= {"split": _parse_split(split), "train": None if epochs is None else {"epochs": epochs}}
+    given = {name: value for name, value in options.items() if value is not None}
+    for assignment in settings or ():
+        given = override(given, parse_assignment(assignment))
+    wanted = wanted_run(given, config, preset)
+    _check_used(wanted.method, given, epochs)
+    folder = _made(_resolved(wanted, root), runs, memory_limit, checkpoint_every)
+    _show(folder, full, as_json)
+    if html:
+        from ipal.cli.report import write_page
+
+        write_page([str(folder.path)], runs, root=root)
+
+
+def wanted_run(given: Tree, config: Path | None = None, preset: str | None = None) -> RunConfig:
+    """The configuration that is asked for: what is given overrides the file, the file the preset."""
+    tree = override(read_config_file(config) if config else {}, given)
+    if preset:
+        from ipal.bench.experiment_file import as_tree, read_preset
+
+        method = str(tree.get("method", RunConfig.model_fields["method"].default))
+        tree = override(as_tree(read_preset(preset, method)), tree)
+    if "dataset" not in tree:
+        raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
+    return run_config(tree, settings_of_methods())
+
+
+def settings_of_methods() -> Iterator[str]:
+    """Their dotted names; where nobody looks at them, torch is not loaded."""
+    from ipal.estimator.registry import METHODS
+    from ipal.estimator.settings import own_settings
+
+    for name, method in METHODS.own.items():
+        yield from (f"{name}.{setting}" for setting in own_settings(method))
+
+
+def _check_used(method: str, given: Tree, epochs: int | None) -> None:
+    """Refuse epochs, and other settings of a network, for a method that trains none; their defaults may be said."""
+    from ipal.estimator.registry import METHODS
+    from ipal.estimator.settings import shared_settings
+    from ipal.runs.resolved import SECTIONS
+
+    unused = SECTIONS.keys() & given.keys() - {*shared_settings(METHODS.find(method))}
+    if any(epochs is not None or type(SECTIONS[name])(**given[name]) != SECTIONS[name] for name in unused):
+        what = f"--epochs and all settings of {' and '.join(sorted(unused))}"
+        raise ConfigError(f"The method '{method}' trains no network: leave out {what}.")
+
+
+def _parse_split(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--split takes whole numbers with commas, as 5,2,2; got '{shortened(text)}'.") from error
+
+
+def resume(
+    name: Annotated[str, Argument(metavar="RUN", help="Path, name, part of a name, or latest.")],
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    checkpoint_every: CheckpointEvery = None,
+    full: Long = False,
+    as_json: AsJson = False,
+) -> None:
+    """Continue an interrupted run; the result is the same as without the interruption."""
+    folder = RunStore(runs).find(name)
+    config = folder.config()
+    if folder.is_finished:
+        _say_finished(folder)
+    else:
+        _execute(_resolved(config, root or folder.data_root()), folder, checkpoint_every=checkpoint_every)
+    _show(folder, full, as_json)
+
+
+def show(
+    name: Annotated[str, Argument(metavar="RUN|MODEL", help="Path or name of a run, or latest; a model file.")],
+    runs: Runs = RUNS,
+    full: Long = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a finished run (accuracy matrix, AP, AF, time, memory, what is stored), or a model file and its history."""
+    if is_file(Path(name)):
+        from ipal.cli.models import show_model
+
+        return show_model(Path(name).resolve(), as_json)
+    folder = RunStore(runs).find(name)
+    folder.config()
+    if not folder.is_finished:
+        raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
+    _show(folder, full, as_json)
+
+
+def _resolved(config: RunConfig, root: Path | None) -> "Resolved":
+    with render.Status(render.err, f"reading {shortened(config.dataset)}"):
+        from ipal.data.datasets.catalog import data_root
+        from ipal.runs import runner  # torch takes seconds to load
+
+        return runner.resolve(config, data_root(root))
+
+
+def _made(resolved: "Resolved", runs: Path, limit: str | None, checkpoint_every: int | None) -> RunFolder:
+    """The folder of a run, made now unless it is finished; where memory is limited, in a way that fits."""
+    budget = None
+    if limit is not None:
+        from ipal.runs import memory_plan
+
+        way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
+        render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
+        resolved, budget = replace(resolved, config=way.config), way.budget
+    folder = RunStore(runs).folder_for(resolved.config)
+    if folder.is_finished:
+        _say_finished(folder)
+        return folder
+    if folder.checkpoint.exists():
+        render.note(f"This run was interrupted before; resuming {folder.path.name}")
+    _execute(resolved, folder, checkpoint_every=checkpoint_every, runtime=resolved.runtime(budget))
+    return folder
+
+
+def _execute(resolved: "Resolved", folder: RunFolder, **options: Any) -> None:
+    from ipal.runs import runner
+
+    interrupted = f"Interrupted; nothing saved is lost. Start the same command again, or: ipal resume {folder.path}"
+    with render.interruptible(interrupted), render.ProgressLine() as line:
+        runner.run(resolved, folder, line, **options)
+
+
+def _say_finished(folder: RunFolder) -> None:
+    folder.result()
+    folder.tidy()
+    render.note("This run is finished already: what it found is shown.")
+
+
+def _show(folder: RunFolder, full: bool, as_json: bool) -> None:
+    result = folder.result()
+    if as_json:
+        render.as_json({"run": str(folder.path), **result})
+    else:
+        render.result(result, folder.path, full=full)
+
+
+# ---------------------------------------------------------------------- lists
+
+
+def list_(
+    what: Annotated[str, Argument(help="methods, encoders, streams, metrics, scores, datasets, presets, runs.")],
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    full: Annotated[bool, Option("--long", help="Methods with their settings.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what there is of one kind, or the runs."""
+    if what == "runs":
+        rows = [overview(folder) for folder in RunStore(runs).all()]
+    elif what == "presets":
+        found = {name: (path, read_config_file(path)) for name, path in presets().items()}
+        rows = [{"name": name, "about": tree["about"], "file": str(path)} for name, (path, tree) in found.items()]
+    elif what == "datasets":  # at once: the others load torch
+        from ipal.data.datasets.catalog import CATALOG, all_names, data_root, describe
+
+        folder = data_root(root)
+        rows = _with_packages(CATALOG, [describe(name, folder) for name in all_names(folder)])
+    else:
+        rows = _offered(what)
+    if as_json:
+        render.as_json(rows)
+    else:
+        render.listing(what, rows, full=full)
+
+
+def _offered(what: str) -> list[dict[str, Any]]:
+    from ipal.estimator.settings import describe
+    from ipal.runs.resolved import REGISTRIES
+
+    registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
+    if what not in registries:
+        raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, ['runs', 'presets', *registries])}")
+    own = registries[what].own.values()
+    if what == "methods":
+        return _with_packages(registries[what], list(map(describe, own)))
+    rows = [{"name": one.name, "about": getattr(one, "about", "") or first_paragraph(one.__doc__)} for one in own]
+    return _with_packages(registries[what], rows)
+
+
+def _with_packages(registry: Registry[Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows, and the names of what installed packages offer, which is not loaded."""
+    rows = [*rows, *({"name": name} for name in registry.entries)]
+    packages = [registry.package(row["name"]) for row in rows]
+    return [{**row, "plugin": package and str(package)} for row, package in zip(rows, packages, strict=True)]
