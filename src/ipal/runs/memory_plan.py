@@ -156,11 +156,12 @@ def batch_bytes(nodes: int, fanouts: Sequence[Fanout], task: Extent, columns: in
 
 def extent(graph: Graph, nodes: int, edges: int) -> Extent:
     """Of a part of a graph with so many nodes and edges."""
-    x = graph.x
-    is_sparse = isinstance(x, sp.csr_array)
-    features = int(8 * x.nnz * nodes / max(1, graph.num_nodes)) if is_sparse else 4 * nodes * graph.num_features
+    x, dense = graph.x, 4 * nodes * graph.num_features
+    features = dense
+    if isinstance(x, sp.csr_array):
+        features, dense = int(8 * x.nnz * nodes / max(1, graph.num_nodes)), 0
     copy = features + (8 if graph.is_weighted else 4) * edges + 8 * nodes
-    return Extent(nodes, edges, copy, 0 if is_sparse else features, operators_bytes(graph, nodes, edges))
+    return Extent(nodes, edges, copy, dense, operators_bytes(graph, nodes, edges))
 
 
 def held_bytes(graph: Graph) -> int:
