@@ -147,19 +147,6 @@ def test_a_damaged_manifest_gets_a_sentence_and_is_replaced_by_the_next_bench(tm
 # ---------------------------------------------------------------------- what is shown
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        (["ipal, default", "analytic"], ["ipal, default", "analytic"]),
-        (["analytic, ipal"], ["ipal", "analytic"]),
-    ],
-)
-def test_several_entries_are_named_with_commas_which_labels_may_have_too(tmp_path, asked, found):
-    path = write(tmp_path, "ipal: {}\n'ipal, default': {method: ipal}\nanalytic: {}")
-    (bench,) = plan(path, only=asked).benches
-    assert [row.entry.label for row in bench.rows] == found
-
-
 def test_a_dry_run_writes_nothing(command, tmp_path):
     write(tmp_path, GRID)
     done = command("bench", "x.yaml", "--tune", "--dry-run")

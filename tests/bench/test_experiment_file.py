@@ -150,8 +150,8 @@ def test_all_that_a_file_says_goes_over_its_preset(tmp_path, published):
     [
         ("ewc: {preset: frist}", "There is no preset 'frist' (see 'ipal list presets'). Did you mean 'first'?"),
         ("ewc: {preset: [first]}", "There is no preset '['first']'"),
-        ("lwf: {preset: first}", "'first' has no entry of the method 'lwf', and one is needed"),
-        ("ipal: {preset: second}", "'second' has no value chosen yet for ipal.gamma of ipal: 'ipal bench"),
+        ("lwf: {preset: first}", "'first' has 0 entries of the method 'lwf', and one is needed"),
+        ("ipal: {preset: second}", "'second' has no value chosen yet for ipal.gamma of ipal"),
         ("ipal: {grid: {preset: [first]}}", "Unknown setting 'preset'."),
     ],
 )

@@ -166,7 +166,7 @@ def test_a_preset_lies_below_everything_and_an_unknown_one_is_answered_with_thos
     assert (tree["train"]["lr_base"], tree["train"]["lr_next"], tree["train"]["relative"]) == (1e-3, 1e-4, False)
     complaint(command("run", "--dataset", GRAPH, "--preset", "papr"), "no preset 'papr'", "Did you mean 'paper'?")
     wrong = command("run", "--dataset", GRAPH, "--preset", "paper", "--method", "ewc")
-    complaint(wrong, "'paper' has no entry of the method 'ewc'")
+    complaint(wrong, "'paper' has 0 entries of the method 'ewc'")
 
 
 def test_every_experiment_is_a_preset(command: Command) -> None:

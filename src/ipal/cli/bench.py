@@ -29,7 +29,7 @@ def bench(
     tune: Annotated[bool, Option("--tune", help="Search every grid, also if the file fixes its settings.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would run.")] = False,
     only: Annotated[
-        list[str] | None, Option("--only", metavar="LABEL", help="These entries only, with commas; may be repeated.")
+        list[str] | None, Option("--only", metavar="LABEL", help="This entry only; may be repeated.")
     ] = None,
     seeds: Annotated[str | None, Option(help="Other seeds than the file's, as 0-2 or 0,3.")] = None,
     engine: Annotated[str, Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
