@@ -130,7 +130,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path):
         (b"[]", "is damaged"),
         (b"\xff", "is damaged"),
         (b'{"format": 1}', "is damaged"),
-        (b'{"format": 2}', "manifest format 2"),
+        (b'{"format": 2}', "of another version"),
     ],
 )
 def test_a_damaged_manifest_gets_a_sentence_and_is_replaced_by_the_next_bench(tmp_path, content, words):

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
 MOST_TOGETHER = 64
 """Runs in one group: each holds memory while all take turns."""
-WAIT_FOR_OTHERS = 1.0
-"""Seconds until a busy run is tried again."""
-LOOK_SECONDS = 0.5
-"""Seconds between two checks for what is due, or finished."""
+WAIT_FOR_OTHERS, LOOK_SECONDS = 1.0, 0.5
+"""Seconds until a busy run is tried again, and between two checks for what is due or finished."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +57,8 @@ class Job:
         return self.config.device.startswith("cuda")
 
 
-Outcomes = dict[str, str | None]
-"""Names of jobs, and why they failed (None: they did not)."""
-Ended = tuple[Job, str | None]
-"""A job, and why it failed."""
+Outcomes, Ended = dict[str, str | None], tuple[Job, str | None]
+"""Names of jobs, or one job, and why they failed (None: they did not)."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from filelock import Timeout
 
 from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
-from ipal.errors import ConfigError, IpalError, StoreError, shortened
+from ipal.errors import ConfigError, IpalError, StoreError
 from ipal.runs.records import Confusion, Drift, Environment, Result
 from ipal.system.documents import Record, read_json, read_yaml_node, write_yaml, yaml_value
 from ipal.system.files import (
@@ -97,13 +97,9 @@ class RunFolder:
             tree = yaml_value(read_yaml_node(self.path / "config.yaml"))
         if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
             raise self._damaged("config.yaml")
-        version = tree.pop("format", None)
-        if version != FORMAT:
-            raise StoreError(
-                f"{self.path} was written in run format {shortened(version)}, this version of ipal reads format "
-                f"{FORMAT}: open it with the version that wrote it."
-            )
         try:
+            if tree.pop("format", None) != FORMAT:
+                raise ConfigError("it has another format")
             config = run_config(tree)
         except ConfigError as error:
             raise StoreError(f"{self.path}/config.yaml is damaged or of another version: {error}") from error
@@ -245,15 +241,10 @@ class RunStore:
                 f"'{name}' fits {len(matching)} runs under {self.root}: {names}; say more of the name, or "
                 f"'{LATEST}' for the one started last."
             )
-        for path in (Path(name), self.root / name):
-            if path.is_dir() and name not in {"", "."} and path.resolve() != self.root.resolve():
-                raise StoreError(f"{path} is no run folder: it has no config.yaml.")
         raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows those there are.")
 
     def model_file(self, name: str) -> Path:
         """A saved model by its file, its run folder, or a part of its run's name; links are followed."""
-        if not name:
-            raise ConfigError("The name of a model is empty: give a file, a run folder, or a part of a run's name.")
         path = Path(name)
         if is_file(path) or path.suffix == ".safetensors":
             return path.resolve()
