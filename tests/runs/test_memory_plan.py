@@ -73,15 +73,14 @@ def test_batches_that_were_asked_for_stay(large: datasets.Dataset) -> None:
     assert memory_plan.fitted(config, 2**40).config == config.config
 
 
-@pytest.mark.parametrize("method", ["analytic", "ncm"])
-def test_what_has_no_batches_is_full_or_chunked(large: datasets.Dataset, method: str) -> None:
-    config = resolved(large, method=method)
+def test_what_has_no_batches_is_full_or_chunked(large: datasets.Dataset) -> None:
+    config = resolved(large, method="analytic")
     full, chunked = memory_plan.ways(config)
     assert (full.config, chunked.config) == (config.config, config.config)
     assert full.bytes > chunked.bytes
 
 
-@pytest.mark.parametrize("method", ["ewc", "mas", "twp"])
+@pytest.mark.parametrize("method", ["ewc", "twp"])
 def test_what_looks_at_whole_tasks_says_so_beforehand(large: datasets.Dataset, method: str) -> None:
     small = {"batch": {"nodes": 50, "fanouts": [3, 3]}}
     config = resolved(large, method=method, protocol=small)

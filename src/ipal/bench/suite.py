@@ -259,8 +259,8 @@ def prepare(
 
         def make(point: Settings, seeds: Sequence[int]) -> GridPoint:
             jobs = [job(file, entry, entry.given | point, seed) for seed in seeds]
-            settings = {name: point[name] for name in [*entry.own, *searched]}
-            return GridPoint(settings=settings, runs=tuple(job.name for job in jobs))
+            own = {name: point[name] for name in [*entry.own, *searched]}
+            return GridPoint(settings=own, runs=tuple(job.name for job in jobs))
 
         by = (seeds or file.tuning_seeds or reported) if searched else reported
         return BenchRow(entry, searched, make, by, reported, [make(point, by) for point in entry.points(tune)])
@@ -270,8 +270,9 @@ def prepare(
         rows = [row(file, entry) for entry in file.entries if not only or entry.label in only]
         if rows:
             dataset = suite.jobs[rows[0].points[0].runs[0]].config.dataset
-            command = f"ipal bench {file.path}{options}"
-            suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
+            suite.benches.append(
+                Bench(file, runs, dataset, seeds or file.seeds, f"ipal bench {file.path}{options}", rows)
+            )
     return suite
 
 
