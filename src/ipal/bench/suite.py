@@ -104,16 +104,13 @@ class Bench:
     def name(self) -> str:
         return self.experiment.path.stem
 
-    def result(self, run: str) -> dict[str, Any]:
-        return RunFolder(self.runs / run).result()
-
     def settle(self, row: BenchRow, failures: Mapping[str, str]) -> None:
         """All runs of a row have ended: choose its point. Only validation scores are used."""
         row.failures = {run: failures[run] for run in sorted(row.runs & failures.keys())}
         scores = {}
         for run in row.runs - failures.keys():
             try:
-                scores[run] = float(self.result(run)["validation"]["average_performance"])
+                scores[run] = float(RunFolder(self.runs / run).result()["validation"]["average_performance"])
             except StoreError as error:
                 row.failures[run] = str(error)
         row.chosen = choose(row.points, scores)
@@ -140,7 +137,7 @@ class Bench:
 
     def summary(self, row: BenchRow) -> dict[str, Any]:
         """A row as plain data; the scores are None where it has failed."""
-        results = [self.result(run) for run in row.chosen.runs] if row.chosen else []
+        results = [RunFolder(self.runs / run).result() for run in row.chosen.runs] if row.chosen else []
         metrics = {
             name: [result["metrics"].get(name) for result in results]
             for result in results[:1]
@@ -243,8 +240,8 @@ def prepare(
     for label in only:
         if label not in labels:
             raise ConfigError(f"There is no entry '{label}'.{did_you_mean(label, labels)}")
-    options = " --tune" * tune + (f" --seeds {','.join(map(str, seeds))}" if seeds else "")
-    options += f" --stack {stack}" if stack > 1 else ""
+    command, options = "ipal bench", " --tune" * tune + f" --seeds {','.join(map(str, seeds))}" * bool(seeds)
+    options += f" --stack {stack}" * (stack > 1)
     root = data_root(root)
     suite, resolver = Suite([], {}), Resolver(root)
 
