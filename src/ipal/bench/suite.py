@@ -161,11 +161,10 @@ class Bench:
 
 @dataclass
 class Suite:
-    """All files of one command, as one pool of runs."""
+    """All files of one command, as one pool of runs by their names."""
 
     benches: list[Bench]
     jobs: dict[str, Job]
-    """Every run by its name."""
 
     @property
     def rows(self) -> Iterator[tuple[Bench, BenchRow]]:
@@ -240,7 +239,7 @@ def prepare(
     for label in only:
         if label not in labels:
             raise ConfigError(f"There is no entry '{label}'.{did_you_mean(label, labels)}")
-    command, options = "ipal bench", " --tune" * tune + f" --seeds {','.join(map(str, seeds))}" * bool(seeds)
+    options = " --tune" * tune + f" --seeds {','.join(map(str, seeds))}" * bool(seeds)
     options += f" --stack {stack}" * (stack > 1)
     root = data_root(root)
     suite, resolver = Suite([], {}), Resolver(root)
@@ -267,9 +266,8 @@ def prepare(
         rows = [row(file, entry) for entry in file.entries if not only or entry.label in only]
         if rows:
             dataset = suite.jobs[rows[0].points[0].runs[0]].config.dataset
-            suite.benches.append(
-                Bench(file, runs, dataset, seeds or file.seeds, f"ipal bench {file.path}{options}", rows)
-            )
+            command = f"ipal bench {file.path}{options}"
+            suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
     return suite
 
 
