@@ -34,7 +34,6 @@ WARM = (
         "ipal.bench.suite",
         "ipal.analysis.audit",
         "ipal.analysis.feature_drift",
-        "ipal.analysis.run_view",
     ),
     *("ipal.report.collect", "ipal.report.drift", "ipal.report.build"),
     *(

@@ -223,7 +223,7 @@ def run_folders(bases: Bases, case: Case) -> None:
 
 
 def _read_run(case: Case, folder: Path) -> None:
-    from ipal.report.collect import read_run, read_whole_run
+    from ipal.report.collect import read_run
     from ipal.runs.run_folder import RunFolder
     from ipal.trackers.record import read
 
@@ -233,8 +233,7 @@ def _read_run(case: Case, folder: Path) -> None:
         lambda: _command("show", folder, "--json"),
         lambda: _command("list", "runs", "--runs", folder.parent),
         lambda: _command("resume", folder),
-        lambda: read_run(run),
-        lambda: read_whole_run(run),
+        lambda: read_run(run).as_plain(),
         lambda: read(run),
         lambda: (run.config(), run.environment(), run.history(), run.confusion(), run.data_root()),
     ]
@@ -242,7 +241,7 @@ def _read_run(case: Case, folder: Path) -> None:
 
 
 def manifests(bases: Bases, case: Case) -> None:
-    from ipal.report.collect import choose_manifests, read_bench, read_search
+    from ipal.report.collect import choose_manifests, read_bench
 
     path = case.folder / "runs" / "benches" / "study.json"
     path.parent.mkdir(parents=True)
@@ -252,7 +251,6 @@ def manifests(bases: Bases, case: Case) -> None:
     _damage_text(case, path)
     for manifest in choose_manifests(case.folder / "runs", []):
         read_bench(manifest, case.folder / "runs")
-        read_search(manifest, case.folder / "runs")
 
 
 def experiment_files(bases: Bases, case: Case) -> None:

@@ -28,7 +28,7 @@ class Picture:
 
 PICTURES = (
     Picture("page-light.png", 1280, 1160, "light", "body"),
-    Picture("page-dark.png", 1280, 960, "dark", "#chart-plane"),
+    Picture("page-dark.png", 1280, 960, "dark", "#training"),
     Picture("page-phone.png", 390, 844, "light", "#chart-matrix"),
 )
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipal.analysis.feature_drift import class_drift, fitted_gaussian, gaussian_kl, principal_plane
+from ipal.analysis.feature_drift import class_drift, fitted_gaussian, gaussian_kl
 from ipal.errors import DataError
 
 
@@ -78,19 +78,3 @@ def test_a_class_that_grew_beyond_all_measure_is_answered_with_a_sentence() -> N
     before, after = random.normal(size=(4, 6)), 1e20 * random.normal(size=(4, 6))
     with pytest.raises(DataError, match=r"train\.lr_next"):
         class_drift(before, after)
-
-
-def test_the_principal_plane_holds_the_two_widest_directions() -> None:
-    f = np.random.default_rng(0).normal(size=(500, 4)) * [0.1, 5, 0.1, 2]
-    plane, share = principal_plane(f)
-    assert np.abs(plane[[1, 3], [0, 1]]) == pytest.approx(1, abs=0.01)
-    assert plane[1, 0] > 0
-    assert 0.99 < share < 1
-
-
-@pytest.mark.parametrize("f", [np.ones((5, 3)), np.ones((1, 3)), np.arange(4.0)[:, None]])
-def test_few_nodes_and_narrow_embeddings_have_a_plane_with_empty_directions(f: np.ndarray) -> None:
-    plane, share = principal_plane(f)
-    assert plane.shape == (f.shape[1], 2)
-    assert share == (1.0 if f.shape[1] == 1 else 0.0)
-    assert np.isfinite((f - f.mean(axis=0)) @ plane).all()

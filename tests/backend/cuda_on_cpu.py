@@ -5,18 +5,20 @@ where CUDA says so; blocks run one after the other. Slow: for graphs of a few no
 """
 
 import ctypes
+import re
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from ipal.backend.fused_source import SOURCES
+from ipal.backend import fused
 
-HAS_COMPILER = shutil.which("g++") is not None
-
+SOURCE = Path(fused.__file__).with_suffix(".cu").read_text()
+NAMES = re.findall(r'extern "C" __global__ void (\w+)', SOURCE)
 BEFORE = """
 #include <barrier>
 #include <cmath>
@@ -75,9 +77,11 @@ void started(void (*kernel)(A...), void** arguments, int across, int down, int w
       for (auto& one : all) one.join();
     }
 }
-extern "C" void start(void** arguments, int across, int down, int width, int height) {
-  started(NAME, arguments, across, down, width, height);
-}
+"""
+START = """
+extern "C" void start_{name}(void** arguments, int across, int down, int width, int height) {{
+  started({name}, arguments, across, down, width, height);
+}}
 """
 
 
@@ -85,8 +89,12 @@ class Kernels:
     """Stands in for `fused._launch`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.started = folder, list[str]()
-        self._libraries: dict[str, Any] = {}
+        self.started, self._lock = list[str](), threading.Lock()
+        source, made = folder / "fused.cpp", folder / "fused.so"
+        source.write_text(BEFORE + SOURCE + AFTER + "".join(START.format(name=name) for name in NAMES))
+        command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", str(source), "-o", str(made)]
+        subprocess.run(command, check=True, capture_output=True)
+        self._library = ctypes.CDLL(str(made))
 
     def __call__(
         self, name: str, across: int, down: int, width: int, height: int, arguments: list[Any], shared: int = 0
@@ -98,21 +106,12 @@ class Kernels:
             ctypes.c_void_p(one.data_ptr()) if isinstance(one, torch.Tensor) else ctypes.c_int(one) for one in arguments
         ]
         pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(one) for one in held))
-        self._library(name).start(pointers, across, down, width, height)
-
-    def _library(self, name: str) -> Any:
-        if name not in self._libraries:
-            source, made = self.folder / f"{name}.cpp", self.folder / f"{name}.so"
-            source.write_text(BEFORE + SOURCES[name] + AFTER.replace("NAME", name))
-            command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", str(source), "-o", str(made)]
-            subprocess.run(command, check=True, capture_output=True)
-            self._libraries[name] = ctypes.CDLL(str(made))
-        return self._libraries[name]
+        with self._lock:  # batches are made in another thread
+            getattr(self._library, f"start_{name}")(pointers, across, down, width, height)
 
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
-    """Compiled when first started."""
-    if not HAS_COMPILER:
+    if not shutil.which("g++"):
         pytest.skip("there is no g++")
     return Kernels(tmp_path_factory.mktemp("kernels"))

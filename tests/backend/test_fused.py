@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ipal.backend import fused
-from ipal.backend.fused_source import SOURCES
 from ipal.backend.neighbor_sampling import distinct_places
 from ipal.backend.runtime import Runtime
 from ipal.config import ProtocolConfig
@@ -20,11 +19,10 @@ from ipal.engine.trainer import Epoch
 from ipal.estimator.model import Learning, Model, begin_learning
 from ipal.methods.ipal import IPAL
 from ipal.methods.pcl import PCL
-from ipal.methods.shared.prototypes import PrototypeMemory
 from ipal.nn import losses
 from ipal.nn.truncated_beta import TruncatedBeta
 from ipal.state.value import network_tensors
-from tests.backend.cuda_on_cpu import Kernels, kernels
+from tests.backend.cuda_on_cpu import NAMES, Kernels, kernels
 from tests.learning import config
 
 __all__ = ["kernels"]
@@ -112,29 +110,15 @@ def test_contrast_of_learners_with_other_temperatures_and_hard_examples(emulated
     torch.testing.assert_close(found, torch.stack(alone))
 
 
-def test_hardness_in_the_row_of_a_class(emulated: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    members = torch.tensor(
-        [[True, False, True, False, False, True, False], [False, True, False, True, True, False, False]]
-    )
-    affinity = numbers(CLASSES, NODES)
-    affinity[3] = -torch.inf
-
-    def compute(affinity: Tensor) -> Tensor:
-        found = losses.hardness_by_class(affinity, members, "entropy")
-        return found.masked_fill(found == -torch.inf, -1.0)
-
-    found = compute(affinity), torch.func.vmap(compute)(torch.stack([affinity, 2 * affinity]))
-    monkeypatch.setattr(fused, "has_kernels", lambda device: False)
-    torch.testing.assert_close(found[0], compute(affinity))
-    torch.testing.assert_close(found[1], torch.stack([compute(affinity), compute(2 * affinity)]))
-    assert set(emulated.started) == {"entropy"}
+def hardest(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    return losses.hardest(within, torch.ones_like(within, dtype=torch.bool), k)
 
 
 def test_the_hardest_of_every_class(emulated: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     within = numbers(3, 300)
     within[0, ::2], within[1, 4:] = -torch.inf, -torch.inf  # a class of four nodes
     within[2] = within[2].round()  # equal ones: the first is taken
-    compute = partial(losses.hardest_within, k=6)
+    compute = partial(hardest, k=6)
     found, mapped = compute(within), torch.func.vmap(compute)(torch.stack([within, -within.clamp_min(-9)]))
     assert set(emulated.started) == {"hardest"}
     monkeypatch.setattr(fused, "has_kernels", lambda device: False)
@@ -148,24 +132,9 @@ def test_the_hardest_of_every_class(emulated: Kernels, monkeypatch: pytest.Monke
 
 
 def test_nodes_without_a_number_are_no_hard_examples(emulated: Kernels) -> None:
-    nodes, labels = losses.hardest_within(torch.tensor([[1.0, torch.nan, 3.0], [torch.nan] * 3]), 2)
+    nodes, labels = hardest(torch.tensor([[1.0, torch.nan, 3.0], [torch.nan] * 3]), 2)
     assert nodes.tolist() == [2, 0, 0, 0]
     assert labels.tolist() == [0, 0, -1, -1]
-
-
-def test_directions_drawn(emulated: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = PrototypeMemory(numbers(OLD, WIDTH), numbers(OLD, WIDTH).square(), torch.ones(OLD, dtype=torch.int64))
-
-    def drawn(mean: Tensor) -> Tensor:
-        some = PrototypeMemory(mean, memory.variance, memory.count)
-        return some.draw_directions(4, torch.Generator().manual_seed(0))
-
-    found = drawn(memory.mean)
-    mapped = torch.func.vmap(drawn, randomness="same")(torch.stack([memory.mean, -memory.mean]))
-    monkeypatch.setattr(fused, "has_kernels", lambda device: False)
-    torch.testing.assert_close(found, drawn(memory.mean))
-    torch.testing.assert_close(mapped, torch.stack([drawn(memory.mean), drawn(-memory.mean)]))
-    assert set(emulated.started) == {"directions_drawn"}
 
 
 @pytest.mark.parametrize("old", [1, 40])
@@ -261,8 +230,8 @@ def test_tasks_are_learned_the_same_but_for_rounding(
     for one, other in zip(found, learned_together(method, stream, options)[0], strict=True):
         torch.testing.assert_close(parameters(one), parameters(other), rtol=1e-3, atol=1e-4)
     apart = {"distinct_places"} if options[0].get("batch") is None else set()
-    of_pcl = {name for name in SOURCES if "unit" in name or "contrast" in name}
-    assert started == (set(SOURCES) - apart if method is IPAL else of_pcl)
+    of_pcl = {name for name in NAMES if "unit" in name or "contrast" in name}
+    assert started == (set(NAMES) - apart if method is IPAL else of_pcl)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -275,8 +244,7 @@ def test_a_gpu_has_the_kernels() -> None:
 def test_a_gpu_computes_the_same_loss_with_kernels_but_for_rounding(
     options: list[dict[str, Any]], tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (recorded, stacked):
-        monkeypatch.setattr(module, "can_record", lambda: False)
+    monkeypatch.setattr(recorded, "can_record", lambda device: False)
     found, terms = learned_together(IPAL, tiny_stream, options, "cuda")
     again, _ = learned_together(IPAL, tiny_stream, options, "cuda")
     monkeypatch.setattr(fused, "has_kernels", lambda device: False)

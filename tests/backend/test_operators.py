@@ -3,7 +3,10 @@
 import gc
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +15,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
+from torch.cuda import _utils
 
-from ipal.backend import cuda_kernels, propagate
+from ipal.backend import cuda_kernels
 from ipal.backend.neighbor_sampling import Sampler
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
@@ -132,39 +136,45 @@ def test_a_graph_with_too_many_entries_is_embedded_in_pieces(
     torch.testing.assert_close(embed.embeddings(encoder, task, HERE), at_once)
 
 
-def test_a_hop_over_too_many_edges_is_summed_in_pieces(
-    tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The form that a GPU uses; on a CPU it is only checked here.
-    graph = tiny_stream.task(0).graph
-    x = torch.randn(graph.num_nodes, 3, generator=torch.Generator().manual_seed(0))
-    at_once = propagate._SumsOnDevice(graph.neighbours, CPU)(x)
-    torch.testing.assert_close(at_once, torch.from_numpy(graph.adjacency @ x.numpy()))
-    monkeypatch.setattr(propagate, "MOST_ENTRIES", 50)
-    pieces = propagate._SumsOnDevice(graph.neighbours, CPU)
-    assert len(pieces._pieces) > 3
-    assert torch.equal(pieces(x), at_once)
-
-
-def test_a_product_of_too_many_entries_is_scipys(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix, x = random_matrix(6, 5, 0.5, np.float64), torch.ones(5, 2, dtype=torch.float64)
-    monkeypatch.setattr(propagate, "MOST_ENTRIES", matrix.nnz - 1)
-    monkeypatch.setattr(torch, "sparse_csr_tensor", None)
-    np.testing.assert_array_equal(propagate.SparseProduct(matrix, torch.device("cpu"))(x).numpy(), matrix @ x.numpy())
-
-
 # ---------------------------------------------------------------------- on a GPU
 
 
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Stands in for torch's compiler and a GPU; which sources were compiled."""
+    compiled: list[str] = []
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(_utils, "_nvrtc_compile", lambda source, name: (compiled.append(source) or b"code", name))
+    monkeypatch.setattr(_utils, "_cuda_load_module", lambda code, names: dict.fromkeys(names, code))
+    return compiled
+
+
+def test_machine_code_is_kept_and_made_anew_where_it_is_damaged(compiler: list[str], tmp_path: Path) -> None:
+    make = partial(cuda_kernels.kernels.__wrapped__, "sums_of_rows.cu", torch.device("cuda", 0))
+    assert make() == make() == {"sums_of_rows": b"code"}
+    assert len(compiler) == 1
+    assert make("#define T float\n") == {"sums_of_rows": b"code"}
+    assert [source.startswith("#define") for source in compiler] == [False, True]
+    for kept in (tmp_path / ".cache" / "ipal" / "kernels").iterdir():
+        kept.write_bytes(kept.read_bytes()[:-1] + b"?")
+    assert make() == {"sums_of_rows": b"code"}
+    assert len(compiler) == 3
+
+
 @pytest.mark.parametrize("failure", [TypeError("other arguments"), RuntimeError("no compiler"), OSError("no library")])
-def test_a_kernel_that_cannot_be_compiled_is_none(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_cannot_be_had_is_none(
+    failure: Exception, compiler: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object) -> None:
         raise failure
 
-    monkeypatch.setattr(torch.cuda, "_compile_kernel", fails, raising=False)
-    assert cuda_kernels.compiled.__wrapped__("", "none", torch.device("cuda", 0)) is None
-    monkeypatch.delattr(torch.cuda, "_compile_kernel", raising=False)
-    assert cuda_kernels.compiled.__wrapped__("", "none", torch.device("cuda", 0)) is None
+    make = partial(cuda_kernels.kernels.__wrapped__, "fused.cu", torch.device("cuda", 0))
+    monkeypatch.setattr(_utils, "_cuda_load_module", fails)
+    assert make() is None
+    monkeypatch.delattr(_utils, "_cuda_load_module")
+    assert make() is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from ipal.backend import propagated as module
-from ipal.backend.propagate import Spreading
-from ipal.backend.propagated import BLOCK, Columns, propagated, unit_rows, walk
+from ipal.backend.propagated import BLOCK, Columns, Spreading, propagated, unit_rows, walk
 from ipal.backend.runtime import Runtime
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph, checked_graph
@@ -187,15 +186,8 @@ def test_pieces_of_the_adjacency_and_mapped_arrays_give_the_same_rows(
     np.save(tmp_path / "x.npy", graph.x)
     np.save(tmp_path / "indices.npy", graph.indices)
     x, indices = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("x", "indices"))
-    monkeypatch.setattr(Neighbours.chunks, "__defaults__", (11,))
+    monkeypatch.setattr(module, "EDGES_AT_ONCE", 11)
     assert torch.equal(propagated(Graph.of(x, Neighbours(graph.indptr, indices)), [part], HERE), rows)
-
-
-def test_without_mkl_the_rows_are_the_same_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, part = some_graph("sparse"), projected(3 * BLOCK + 5, 40)
-    rows = propagated(graph, [part], HERE)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    torch.testing.assert_close(propagated(graph, [part], HERE), rows)
 
 
 # ------------------------------------------------------------------ room

@@ -14,7 +14,7 @@ from ipal.bench.interleave import Run, run_interleaved
 from ipal.bench.jobs import GroupRunner, JobGroup
 from ipal.config import EncoderConfig, TrainConfig, run_config
 from ipal.data.datasets import Dataset, load
-from ipal.engine.executors.stacked import _Together, float_settings
+from ipal.engine.executors.stacked import _Group, float_settings
 from ipal.errors import DataError
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
@@ -39,13 +39,13 @@ def data() -> Dataset:
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many runs were stacked, in the order in which they met."""
-    found, taken = [], _Together.taken
+    found, stack = list[int](), _Group.stack
 
-    def noted(self: Any) -> Any:
+    def noted(self: Any) -> None:
         found.append(len(self.seats))
-        return taken(self)
+        stack(self)
 
-    monkeypatch.setattr(_Together, "taken", noted)
+    monkeypatch.setattr(_Group, "stack", noted)
     return found
 
 
@@ -64,7 +64,7 @@ def planned(data: Dataset, folder: Path, trees: list[dict[str, Any]], **common: 
     return runs
 
 
-def step_checked(self: Any, step: Any = _Together._step) -> Any:
+def step_checked(self: Any, step: Any = _Group.stacked_step) -> Any:
     """A step of all, compared with what each would compute by itself from the same parameters."""
     alone = []
     for seat in self.seats:
@@ -78,7 +78,7 @@ def step_checked(self: Any, step: Any = _Together._step) -> Any:
     for place, (terms, gradients) in enumerate(alone):
         for name, term in terms.items():
             torch.testing.assert_close(found[name][place], term.detach(), rtol=1e-4, atol=1e-5)
-        stacked = [one.grad.select(self._mapped.dims[name], place) for name, one in self._stacked.items()]
+        stacked = [one.grad.select(self._mapped.dims[name], place) for name, one in self._weights.items()]
         largest = max(float(gradient.abs().max()) for gradient in gradients)
         for ours, theirs in zip(stacked, gradients, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * largest + 1e-6)
@@ -125,7 +125,7 @@ def test_stacked_runs_give_what_each_gives_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if device == "cpu":  # a recorded step leaves no gradients to look at
-        monkeypatch.setattr(_Together, "_step", step_checked)
+        monkeypatch.setattr(_Group, "stacked_step", step_checked)
     seeds = (0,) if common else (0, 1)
     trees = [tree for seed in seeds for tree in gammas(seed=seed)]
     for stacked, alone in both(data, tmp_path, trees, device=device, **common):
@@ -160,7 +160,7 @@ QUICK = {"adagauss": {"adapter_steps": 10}}
 def test_runs_of_any_method_that_differ_in_a_number(
     method: str, setting: str, data: Dataset, tmp_path: Path, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_Together, "_step", step_checked)
+    monkeypatch.setattr(_Group, "stacked_step", step_checked)
     quick = QUICK.get(method, {})
     trees = [{"method": method, method: {**quick, setting: one}} for one in (0.1, 0.4, 0.9)]
     for stacked, alone in both(data, tmp_path, trees):

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from ipal.analysis.run_view import look_closely
 from ipal.config import run_config
 from ipal.data.datasets import Dataset
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from tests.browser.conftest import OpenTab
 from tests.browser.support import Tab, bring_into_view, cut_off, opened, overflow, pale, point_at, serious
-from tests.report.support import closer_look, page_of, write_whole_run
+from tests.report.support import page_of, write_whole_run
 from tests.report.test_page import HOSTILE
 from tests.support import Watcher
 
@@ -24,12 +23,12 @@ PHONE = {"width": 390, "height": 844}
 
 @pytest.fixture(scope="module")
 def one_run(tiny: Dataset, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of the page of a real run, its nodes and audit included."""
+    """The address of the page of a real run."""
     runs = tmp_path_factory.mktemp("runs")
     resolved = runner.resolve(run_config({"dataset": tiny.name, "train": {"epochs": 3}}), dataset=tiny)
     folder = RunStore(runs).folder_for(resolved.config)
     runner.run(resolved, folder, Watcher())
-    return page_of([folder], folder.path / "report.html", look_closely(folder)).as_uri()
+    return page_of([folder], folder.path / "report.html").as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def _column(page: Page, key: str, at: int) -> list[str]:
 
 def test_all_charts_are_drawn_and_nothing_is_complained_of(tab: Tab):
     figures = tab.page.locator("figure[data-chart]")
-    assert figures.count() >= 12
+    assert figures.count() == 7
     assert tab.page.locator("figure .plot > svg").count() == figures.count()
     tab.calm()
 
@@ -79,19 +78,19 @@ def test_all_loss_terms_of_an_epoch_are_said_together(tab: Tab):
 
 def test_a_table_is_sorted_by_mouse_and_by_keyboard(tab: Tab):
     page = tab.page
-    head = page.locator("table[data-key=classes-1] th").nth(5)
+    head = page.locator("table[data-key=classes-4] th").nth(5)
     button = head.get_by_role("button")
     button.click()
-    up = [float(text) for text in _column(page, "classes-1", 5)]
+    up = [float(text) for text in _column(page, "classes-4", 5)]
     assert up == sorted(up)
     assert head.get_attribute("aria-sort") == "ascending"
     button.focus()
     page.keyboard.press("Enter")
-    down = [float(text) for text in _column(page, "classes-1", 5)]
+    down = [float(text) for text in _column(page, "classes-4", 5)]
     assert down == sorted(down, reverse=True)
     assert head.get_attribute("aria-sort") == "descending"
-    page.locator("table[data-key=classes-1] th").first.get_by_role("button").click()
-    assert _column(page, "classes-1", 0) == [str(number) for number in range(6)]
+    page.locator("table[data-key=classes-4] th").first.get_by_role("button").click()
+    assert _column(page, "classes-4", 0) == [str(number) for number in range(6)]
     assert head.get_attribute("aria-sort") == "none"
 
 
@@ -106,31 +105,26 @@ def test_another_moment_can_be_chosen(tab: Tab):
     page.locator("#pick-task-confusion").select_option(label="after task 3")
     assert cells.count() == len(_column(page, "task-confusion", 0)) == 9
     page.locator("#chart-task-confusion summary").click()
-    rows = page.locator("table[data-key=plane] tbody tr")
+    rows = page.locator("table[data-key=losses] tbody tr")
     assert rows.count() == 0, "a table waits until it is opened"
-    page.locator("#chart-plane summary").click()
-    rows.nth(100).wait_for()
-    page.locator("#chart-plane summary").click()
+    page.locator("#chart-losses summary").click()
+    rows.nth(10).wait_for()
+    page.locator("#chart-losses summary").click()
 
 
-def test_classes_can_be_hidden(tab: Tab):
+def test_lines_can_be_hidden(tab: Tab):
     page = tab.page
-    page.locator("#pick-plane").select_option(label="only task 2")
-    legend, hidden = (page.locator(f"#chart-plane svg [role=button]{more}") for more in ("", "[aria-pressed=false]"))
-    dots = page.locator("#chart-plane svg path")
-    assert hidden.count() == 4
-    fewer = dots.count()
-    page.locator("#pick-plane").select_option(label="all tasks")
-    assert hidden.count() == 0
-    assert dots.count() > fewer
+    legend, hidden = (page.locator(f"#chart-curve svg [role=button]{more}") for more in ("", "[aria-pressed=false]"))
     legend.first.click()
     assert hidden.count() == 1
     legend.first.press("Enter")
     assert hidden.count() == 0
     assert page.evaluate("document.activeElement.getAttribute('role')") == "button", "the keyboard stays where it was"
     legend.nth(1).dblclick()
-    assert hidden.count() == 5, "one class alone"
-    page.locator("#pick-plane").dispatch_event("change")
+    assert hidden.count() == legend.count() - 1, "one line alone"
+    legend.nth(1).press("Enter")
+    for place in range(legend.count()):
+        legend.nth(place).press("Enter")
 
 
 def test_both_themes_and_no_serious_finding(tab: Tab):
@@ -183,9 +177,9 @@ def test_the_keyboard_reaches_everything(tab: Tab):
     page.keyboard.press("Tab")
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid", "focus can be seen"
-    page.locator("nav a[href='#drift']").focus()
+    page.locator("nav a[href='#training']").focus()
     page.keyboard.press("Enter")
-    page.wait_for_selector("nav a[href='#drift'][aria-current]")
+    page.wait_for_selector("nav a[href='#training'][aria-current]")
 
 
 def test_on_paper_it_is_light_and_whole(tab: Tab):
@@ -212,14 +206,14 @@ def test_on_a_phone_nothing_is_wider_than_the_window(open_tab: OpenTab, one_run:
     assert overflow(page) == 0
     assert not cut_off(page)
     page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
-    page.locator("table[data-key=plane] tbody tr").nth(100).wait_for()
+    page.locator("table[data-key=class-confusion] tbody tr").nth(30).wait_for()
     assert overflow(page) == 0
     assert not cut_off(page)
     wide = page.locator(".scroll.after + .hint").first
     assert wide.is_visible()
-    box = page.locator("table[data-key=classes-1]").locator("..")
+    box = page.locator("table[data-key=classes-4]").locator("..")
     box.evaluate("box => box.scrollTo(10_000, 0)")
-    page.wait_for_selector(".before:not(.after) > table[data-key=classes-1]")
+    page.wait_for_selector(".before:not(.after) > table[data-key=classes-4]")
     tab.calm()
 
 
@@ -253,15 +247,15 @@ def test_several_runs_are_compared(open_tab: OpenTab, tmp_path: Path):
 
 def test_hostile_names_are_shown_and_not_run(open_tab: OpenTab, tmp_path: Path):
     folder = write_whole_run(tmp_path / "runs", HOSTILE)
-    address = page_of([folder], tmp_path / "page.html", closer_look(HOSTILE)).as_uri()
+    address = page_of([folder], tmp_path / "page.html").as_uri()
     tab = open_tab(address)
     page = tab.page
     page.wait_for_selector(DRAWN)
     assert page.locator("img").count() == 0
     names = page.locator("#chart-recall svg text").all_text_contents()
-    assert {"<img src=x onerro…", "\"'><b onclick=ale…", HOSTILE[3]} < set(names)
-    point_at(page.locator("#chart-recall svg rect").nth(3))
-    assert page.locator("#tip").inner_text().startswith(f"class {HOSTILE[3]}, learned in task 3"), "read as it is"
+    assert {"<img src=x onerror=alert(…", HOSTILE[2], HOSTILE[3]} < set(names)
+    point_at(page.locator("#chart-recall svg rect").nth(3), {"x": 9, "y": 9})
+    assert page.locator("#tip").inner_text().startswith(f"90.0 % of class {HOSTILE[1]}"), "read as it is"
     tab.calm()
     phone = open_tab(address, viewport=PHONE).page
     phone.wait_for_selector(DRAWN)

@@ -13,9 +13,7 @@ from torch_geometric.data import Data
 
 import ipal
 from ipal.backend.batches import sampled, whole_task
-from ipal.backend.fixed_batches import FixedBatches
-from ipal.backend.propagate import Spreading
-from ipal.backend.propagated import DEFAULTS, walk
+from ipal.backend.propagated import DEFAULTS, Spreading, walk
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, Sampling, TestGraph
 from ipal.data.datasets import load
@@ -158,10 +156,6 @@ def test_batches_are_rows_of_the_whole_graph(tiny_stream: TaskStream) -> None:
         torch.testing.assert_close(made(batch.graph), whole[batch.positions], rtol=1e-5, atol=1e-6)
         seen.append(batch.positions)
     assert sorted(torch.cat(seen).tolist()) == list(range(len(task.nodes)))  # type: ignore[arg-type]
-    fixed = FixedBatches.of(task, Sampling(nodes=7, fanouts=("all",)), HERE, made.needs)
-    assert fixed is not None
-    for here in fixed.places(1):
-        torch.testing.assert_close(made(fixed.around(here).graph), whole[here], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("some", [GRAPHS["directed"], SPARSE], ids=["dense", "sparse"])

@@ -95,7 +95,7 @@ def test_the_reference_has_no_constants_and_parameters_in_tables(site: Path) -> 
 def test_every_command_and_setting_is_listed(site: Path) -> None:
     page = text(site, "commands.md")
     assert {f"ipal {name}" for name in commands()} <= set(re.findall(r"ipal [a-z-]+", page))
-    assert "--no-nodes" in page
+    assert "--html" in page
     page = text(site, "settings.md")
     for name, method in METHODS.items():
         for setting in own_settings(method):

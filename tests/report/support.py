@@ -18,7 +18,7 @@ from ipal.evaluation.metrics import (
     stored_scores,
 )
 from ipal.report import paper
-from ipal.report.collect import read_whole_run
+from ipal.report.collect import read_run
 from ipal.report.page import make_page
 from ipal.runs.manifest import GridPoint, Manifest, ManifestRow
 from ipal.runs.run_folder import RunFolder, RunStore
@@ -243,35 +243,9 @@ def write_whole_run(
     return folder
 
 
-def closer_look(classes: Sequence[str] = ("a", "b", "c", "d")) -> dict[str, Any]:
-    """What `ipal.analysis.run_view.look_closely` could have found."""
-    return {
-        "audit": {
-            "nodes_behind_class": {**dict.fromkeys(classes[:3], 30), classes[3]: 4},
-            "flagged": {classes[3]: {"few-nodes": "few nodes (4): their mean says much about each of them"}},
-            "retained": {"items": [], "bytes": 1_500_000, "stores_exemplars": False},
-            "remarks": ["What trained weights give away is not measured."],
-        },
-        "plane": {
-            "points": {
-                "x": [0.0, 1.0, 2.0, 3.0],
-                "y": [0.0, 1.0, 0.0, 1.0],
-                "class": list(classes),
-                "predicted": [classes[0], classes[0], classes[2], classes[3]],
-                "hard": [False, True, False, False],
-            },
-            "prototypes": {"x": [0.5, 1.5], "y": [0.5, 1.5], "class": [classes[0], classes[3]]},
-            "prototypes_are": "stored prototypes",
-            "about": "Four nodes of this graph.",
-        },
-        "defaults": {},
-        "remarks": ["Something could not be shown."],
-    }
-
-
-def page_of(folders: Sequence[RunFolder], path: Path, closer: dict[str, Any] | None = None) -> Path:
+def page_of(folders: Sequence[RunFolder], path: Path) -> Path:
     """The page of these runs."""
-    return make_page([read_whole_run(folder, closer=closer) for folder in folders], path)
+    return make_page([], list(map(read_run, folders)), path)
 
 
 @dataclass

@@ -7,51 +7,31 @@ from typing import Any
 
 import pytest
 
-from ipal.analysis import run_view
 from ipal.cli import experiment
-from ipal.config import RunConfig, nested, override, run_config
-from ipal.report.page.setup import command as reproducing
+from ipal.config import nested, override, run_config
+from ipal.report.page.single import command as reproducing
 from ipal.runs import runner
-from ipal.runs.resolved import check_settings
-from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.runs.run_folder import RunStore
 from ipal.system import optional
-from tests.report.support import closer_look, parse, write_whole_run
+from tests.report.support import parse, write_whole_run
 from tests.support import Command, complaint
 
 TINY = "synthetic:nodes=60,classes=4,features=8,signal=3,seed=1"
 
 
-@pytest.fixture
-def looked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether nodes were asked for, each time a run is looked at closely; nothing is."""
-    asked: list[bool] = []
-
-    def look(folder: RunFolder, root: Path | None = None, *, nodes: bool = True, **_: Any) -> dict[str, Any]:
-        asked.append(nodes)
-        found = closer_look()
-        return found if nodes else {name: value for name, value in found.items() if name != "plane"}
-
-    monkeypatch.setattr(run_view, "look_closely", look)
-    return asked
-
-
-def test_one_run_gets_its_page_beside_it(command: Command, tmp_path: Path, looked: list[bool]):
+def test_one_run_gets_its_page_beside_it(command: Command, tmp_path: Path):
     folder = write_whole_run(tmp_path / "runs")
-    folder.model.touch()
     write_whole_run(tmp_path / "runs", seed=1)
     done = command("report", "seed0", "--html")
     assert done.code == 0, done.err
     path = folder.path / "report.html"
     assert done.err.splitlines()[-1] == f"Open {path.relative_to(tmp_path)} in a browser."
-    assert "plane" in parse(path).data("charts")
-    assert command("report", folder.path, "--html", "--no-nodes", "-o", "new/page.html").code == 0
-    page = parse(tmp_path / "new" / "page.html")
-    assert "plane" not in page.data("charts")
-    assert "plane" not in page.data("facts")["closer"]
-    assert looked == [True, False]
+    assert "matrix" in parse(path).data("charts")
+    assert command("report", folder.path, "--html", "-o", "new/page.html").code == 0
+    assert (tmp_path / "new" / "page.html").exists()
 
 
-def test_several_runs_get_one_page(command: Command, tmp_path: Path, looked: list[bool]):
+def test_several_runs_get_one_page(command: Command, tmp_path: Path):
     for seed in (0, 1):
         write_whole_run(tmp_path / "runs", seed=seed)
     assert command("report", "--html").code == 0
@@ -59,17 +39,10 @@ def test_several_runs_get_one_page(command: Command, tmp_path: Path, looked: lis
     done = command("report", "seed1", "seed0", "seed1", "--html", "-o", "two.html")
     assert done.err.splitlines()[-1] == "Open two.html in a browser."
     assert len(parse(tmp_path / "two.html").data("facts")["runs"]) == 2
-    assert not looked
-
-
-def test_a_run_without_its_model_is_shown_without_a_closer_look(command: Command, tmp_path: Path):
-    folder = write_whole_run(tmp_path / "runs")
-    assert command("report", "--html").code == 0
-    assert "model.safetensors is missing" in parse(folder.path / "report.html").text
 
 
 def test_what_cannot_be_shown_is_refused_in_a_sentence(
-    command: Command, tmp_path: Path, looked: list[bool], monkeypatch: pytest.MonkeyPatch
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     complaint(command("report", "--html"), "no finished run", "ipal run --dataset digits")
     folder = write_whole_run(tmp_path / "runs")
@@ -79,9 +52,6 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(
     (tmp_path / "pages").mkdir()
     complaint(command("report", "seed0", "--html", "-o", "pages"), "is a folder", "pages/page.html")
     complaint(command("report", "seed0", "--html", "-o", "page.pdf"), "page.html")
-    complaint(command("report", "--no-nodes"), "--html")
-    complaint(command("report", "--audit"), "--html")
-    complaint(command("report", "seed0", "seed1", "--html", "--audit"), "single")
     (other.path / "result.json").unlink()
     complaint(command("report", "seed1", "--html"), "not finished", "ipal resume")
     good = (folder.path / "confusion.json").read_text()
@@ -122,22 +92,21 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way.get("method", len(way))))
-@pytest.mark.parametrize("knows_defaults", [True, False])
+@pytest.mark.parametrize("is_known", [True, False], ids=["asked", "all"])
 def test_the_command_makes_the_same_run(
-    way: dict[str, Any], knows_defaults: bool, command: Command, monkeypatch: pytest.MonkeyPatch
+    way: dict[str, Any], is_known: bool, command: Command, monkeypatch: pytest.MonkeyPatch
 ):
+    """Of what was asked for; of all settings where that was not stored."""
     tree: dict[str, Any] = {"dataset": TINY}
     for name, value in way.items():
         tree = override(tree, nested(name, value))
-    config = runner.resolve(run_config(tree)).config
-    plain = check_settings(RunConfig(dataset=TINY, method=config.method)).to_tree()
-    defaults = {name: plain[name] for name in ("encoder", "train", config.method)} if knows_defaults else None
-    words = shlex.split(reproducing(config, defaults))
+    asked = run_config(tree)
+    config = runner.resolve(asked).config
+    given = asked.given()
+    given[config.method] = given.pop("settings", {})
+    words = shlex.split(reproducing(given if is_known else config.to_tree()))
     reached: list[str] = []
     monkeypatch.setattr(experiment, "_execute", lambda resolved, folder, **_: reached.append(folder.path.name))
     monkeypatch.setattr(experiment, "_show", lambda *_: None)
     assert command(*words[1:]).code == 0
     assert reached == [RunStore(Path("runs")).folder_for(config).path.name]
-    if knows_defaults:
-        sizes = 4 if "encoder.kind" in way else 0  # those of another kind than the method's are named, too
-        assert len(words) == 10 + 2 * (sizes + len([name for name in way if name not in ("method", "seed", "split")]))

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from ipal.report.collect import read_whole_run
-from ipal.report.page import choose, make_page
+from ipal.report.collect import choose
+from ipal.report.page import make_page
 from ipal.runs.run_folder import RunFolder
-from tests.report.support import page_of, parse, write_whole_run
+from tests.report.support import page_of, parse, write_entry, write_manifest, write_whole_run
 
 
 def test_runs_that_differ_in_the_seed_make_one_row(tmp_path: Path):
@@ -52,12 +52,6 @@ def test_a_method_has_the_title_that_it_declares_and_is_no_contestant_if_it_keep
     html = page_of(folders, tmp_path / "page.html").read_text()
     assert "My Method" in html
     assert "<strong>74.33</strong>" in html, "EWC is the best of those that are ranked"
-    labelled = [
-        read_whole_run(folder, label) for folder, label in zip(folders, ("mine", "mine, but not so", ""), strict=True)
-    ]
-    html = make_page(labelled, tmp_path / "page.html").read_text()
-    assert "My Method" in html
-    assert "mine, but not so" in html
 
 
 def test_protocols_are_never_mixed(tmp_path: Path):
@@ -70,27 +64,25 @@ def test_protocols_are_never_mixed(tmp_path: Path):
     ]
     page = parse(page_of(folders, tmp_path / "page.html"))
     assert "under 2 protocols, which differ in accuracy" in page.text
-    assert "nothing is ranked across them" in page.text
+    assert "each protocol has a section of its own" in page.text
     assert {"comparison1", "comparison2", "runs"} < {attributes["id"] for attributes in page.all("section")}
     assert "mine: accuracy micro" in page.text
-    assert (tmp_path / "page.html").read_text().count("<strong>") == 6, "name, AP and AF, once in each table"
 
 
 def test_a_bench_brings_its_names_and_says_what_is_missing(runs: Path, tmp_path: Path):
-    chosen, _ = choose(["table1-cs"], runs)
-    assert len(chosen) == 15
-    (chosen[0].folder.path / "result.json").unlink()
-    chosen, remarks = choose(["table1-cs"], runs)
-    page = parse(make_page(chosen, tmp_path / "page.html", remarks))
+    benches, chosen, _ = choose(["table1-cs"], runs)
+    assert not chosen
+    (benches[0].runs[0].folder.path / "result.json").unlink()
+    page = parse(make_page(*choose(["table1-cs"], runs)[:2], tmp_path / "page.html"))
     assert "own_one & 50 %" in page.text
-    assert "is not finished: 'ipal resume" in page.text
+    assert "ipal: 1 of 3 runs are not finished" in page.text
     assert "81.00 ± 1.00" in page.text
+    assert "81.19 ± 1.82" in page.text, "the paper's number stands beside"
 
 
-def test_labels_of_hostile_benches_are_only_text(tmp_path: Path):
-    folders = [write_whole_run(tmp_path / "runs", seed=seed) for seed in (0, 1)]
-    runs = [read_whole_run(folder, "<script>alert(1)</script>") for folder in folders]
-    page = parse(make_page(runs, tmp_path / "page.html"))
+def test_labels_of_hostile_benches_are_only_text(runs: Path, tmp_path: Path):
+    write_manifest(runs, "bad", [write_entry(runs, "cs", "ewc", [60.0, 61.0], "<script>alert(1)</script>")], seeds=2)
+    page = parse(make_page(*choose(["bad"], runs)[:2], tmp_path / "page.html"))
     assert len(page.all("script")) == 4
     assert "<script>alert(1)</script>" in page.text
 
@@ -101,7 +93,7 @@ def test_all_runs_and_one_of_them_damaged(tmp_path: Path):
         write_whole_run(runs, seed=seed)
     broken = write_whole_run(runs, seed=3)
     (broken.path / "result.json").write_text("{")
-    chosen, remarks = choose([], runs)
+    _, chosen, remarks = choose([], runs)
     assert len(chosen) == 3
     assert "damaged" in remarks[0]
 
@@ -120,9 +112,6 @@ def test_the_best_method_is_highlighted_whichever_it_is(tmp_path: Path):
     charts = page.data("charts")
     assert [line["name"] for line in charts["comparison1-dynamics"]["traces"] if line["colour"] == "@ink"] == ["NCM"]
     assert charts["comparison1-matrix"]["chosen"] == 2
-    html = (tmp_path / "page.html").read_text()
-    assert html.count('<tr class="best">') == 1
-    assert "<strong>NCM</strong>" in html
 
 
 def test_the_verdict_says_by_how_much_and_whether_it_may_be_chance(tmp_path: Path):

@@ -1,9 +1,10 @@
 """Nothing of a run stays in memory when it ends, fails or is interrupted: reference counting alone frees it."""
 
 import gc
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.engine.executors import recorded
 from ipal.engine.executors.recorded import RecordedSteps
+from ipal.engine.trainer import Eager, Training
 from ipal.estimator.model import Model, empty_model
 from ipal.estimator.registry import METHODS
 from ipal.methods.base import Trained
@@ -57,7 +59,7 @@ class Repeated:
 
     def close(self) -> None:
         assert self.step is not None, "closed once"
-        network = self.step.func.__self__._training.network  # type: ignore[attr-defined]
+        network = self.step.func.__self__.network  # type: ignore[attr-defined]
         self.gradients_at_close = sum(parameter.grad is not None for parameter in network.parameters())
         self.step = None
 
@@ -67,10 +69,14 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
     """Steps are recorded, as on a GPU; what was recorded."""
     made: list[Repeated] = []
     monkeypatch.setattr(Repeated, "made", made, raising=False)
-    monkeypatch.setattr(Recordings, "record", lambda self, step, generator, *more: Repeated(step, generator))
-    monkeypatch.setattr(recorded, "Eager", lambda training: RecordedSteps(training, Recordings(), {}))
-    monkeypatch.setattr(recorded, "can_record", lambda: True)
-    monkeypatch.setattr(recorded, "never_waits", lambda *_: True)
+
+    def steps(training: Training) -> Eager:
+        return RecordedSteps(training, Recordings()) if training.setup.batch == "full" else Eager(training)
+
+    monkeypatch.setattr(Recordings, "record", lambda self, step, generator: Repeated(step, generator))
+    monkeypatch.setattr(recorded, "Eager", steps)
+    monkeypatch.setattr(recorded, "can_record", lambda device: True)
+    monkeypatch.setattr(recorded, "watched", lambda step: (step(), False))
     return made
 
 
@@ -270,31 +276,44 @@ def test_a_step_that_cannot_be_recorded_leaves_nothing(monkeypatch: pytest.Monke
     assert device.done[-2:] == ["graph reset", "pool gone"]
 
 
-def test_what_cannot_be_repeated_is_not_recorded(tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tried = learned(IPAL, tiny_stream, 1, epochs=1), []
-    monkeypatch.setattr(recorded, "never_waits", lambda *_: tried.append(1) or waits_never)
-    waits_never = True
+def test_what_cannot_be_repeated_is_not_recorded(
+    tiny_stream: TaskStream, repeated: list[Repeated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = learned(IPAL, tiny_stream, 1, epochs=1)
 
-    def repeats() -> bool:
-        training = begun(replace(model, runtime=Runtime.of()), tiny_stream.task(1))
-        (batch,) = training.batches(0)
-        return RecordedSteps(training, Recordings(), {})._can_repeat(slice(None), lambda _: batch)
+    def recorded_after(epochs: int, *, without_moments: bool = False) -> int:
+        repeated.clear()
+        training = begun(model, tiny_stream.task(1))
+        steps = RecordedSteps(training, Recordings())
+        for epoch in range(epochs):
+            steps.epoch(epoch)
+            if without_moments:
+                del training.optimizer.state[next(training.network.parameters())]
+        return len(repeated)
 
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
-    assert can_record()
-    assert repeats()
-    # A step during which the GPU is waited for.
-    waits_never = False
-    assert not repeats()
-    waits_never = True
-    # Without a way to clear workspaces.
-    with monkeypatch.context() as patched:
-        patched.delattr(torch._C, "_cuda_clearCublasWorkspaces")
-        assert not can_record()
-        assert not repeats()
+    assert [recorded_after(epochs) for epochs in (2, 3, 5)] == [0, 1, 1]
     # A step that makes the moments of some weights is not what later ones are.
-    tried.clear()
-    training = begun(model, tiny_stream.task(1))
-    del training.optimizer.state[next(training.network.parameters())]
-    assert not RecordedSteps(training, Recordings(), {})._can_repeat(slice(None), lambda _: None)  # type: ignore[arg-type, return-value]
-    assert not tried
+    assert recorded_after(5, without_moments=True) == 0
+    # A step during which the GPU is waited for.
+    monkeypatch.setattr(recorded, "watched", lambda step: (step(), True))
+    assert recorded_after(5) == 0
+
+
+def test_a_step_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = list[Any]()
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def step(waits: bool) -> Terms:
+        warnings.warn(f"called a {'synchronizing' if waits else 'quick'} CUDA operation", stacklevel=1)
+        return {}
+
+    assert [recorded.watched(partial(step, waits)) for waits in (True, False)] == [({}, True), ({}, False)]
+    assert modes == ["warn", 0] * 2
+
+
+def test_only_a_gpu_whose_workspaces_can_be_cleared_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    assert [can_record(torch.device(name)) for name in ("cuda", "cpu")] == [True, False]
+    monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
+    assert not can_record(torch.device("cuda"))

@@ -2,12 +2,10 @@
 
 The model is trained as in any run and never sees an old node again. Only this module embeds the
 training nodes of old classes once more, each on its own task's graph as it was learned, before and after every task.
-A measurement is a JSON file.
 """
 
-import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from ipal.analysis.run_view import flattened
 from ipal.config import Tree, run_config
 from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
@@ -27,7 +24,6 @@ from ipal.nn import losses
 from ipal.runs import runner
 from ipal.runs.resolved import Resolved, Resolver
 from ipal.runs.run_folder import RunStore
-from ipal.system.files import make_folder, write_atomically
 
 Array = NDArray[np.float64]
 RIDGE = 1e-3
@@ -35,8 +31,15 @@ RIDGE = 1e-3
 dimensions, and a class may have fewer nodes than dimensions, so that a bare covariance has no inverse."""
 OTHER_RIDGES = (1e-2, 1e-1)
 """The KL is also measured with these, to show the effect of the choice."""
+HOW = (
+    "Training nodes of every old class, embedded on their own task's graph before and after each later task; Gaussians "
+    f"with full covariance plus a ridge of {RIDGE:g} times the class's mean variance before. Only ‖μ′−μ‖² depends on "
+    "the scale of embeddings."
+)
 SHOWN = 900
 """Most nodes of a figure."""
+DIRECTIONS = 50
+"""Principal directions that t-SNE begins from."""
 
 
 class Divergence(NamedTuple):
@@ -103,11 +106,10 @@ def class_drift(before: Array, after: Array) -> dict[str, float] | None:
 
 def plan(tree: Mapping[str, Any], methods: Sequence[str], seeds: int, root: Path | None) -> list[Resolved]:
     """The runs to measure. Settings under a method's name are its alone."""
-    for method in methods:
-        if not issubclass(METHODS.find(method), Trained):
-            raise ConfigError(f"'{method}' trains no encoder: its features stay where they are, so nothing can drift.")
     runs, resolver = list[Resolved](), Resolver(root)
     for method in dict.fromkeys(methods):
+        if not issubclass(METHODS.find(method), Trained):
+            raise ConfigError(f"'{method}' trains no encoder: its features stay where they are, so nothing can drift.")
         mine: Tree = {key: value for key, value in tree.items() if key == method or key not in methods}
         runs += [resolver.resolve(run_config({**mine, "method": method, "seed": seed})) for seed in range(seeds)]
     if not runs:
@@ -120,33 +122,21 @@ def plan(tree: Mapping[str, Any], methods: Sequence[str], seeds: int, root: Path
     return runs
 
 
-def measure_all(runs: Sequence[Resolved], out: Path) -> Iterator[Path]:
-    """The file of every measurement, made where it is not there yet."""
-    folder = out / "measurements"
-    make_folder(folder)
-    for run in runs:
-        path = folder / f"{RunStore(folder).folder_for(run.config).path.name}.json"
-        if not path.exists():
-            write_atomically(path, json.dumps(measure(run), allow_nan=False) + "\n")
-        yield path
-
-
 def measure(run: Resolved) -> dict[str, Any]:
     """Make a run in a temporary folder, and measure every old class at every task; of seed 0 also points to draw."""
     drift = _Drift()
     with tempfile.TemporaryDirectory(prefix="ipal-drift-") as aside:
         result = runner.run(run, RunStore(Path(aside)).folder_for(run.config), drift)
-    if not drift.steps:
-        raise DataError("No old class has two training nodes with different features: there is no drift to measure.")
     first, last, labels = drift.at_first, drift.now[0], drift.tasks[0].labels
+    from_base = [row["kl"] for row in _old_classes(labels, first, last)]
+    if not drift.steps or not from_base:
+        raise DataError("No old class has two training nodes with different features: there is no drift to measure.")
     return {
-        "config": run.config.to_tree(),
-        "ridge": RIDGE,
-        "hard": drift.hard,
-        "average_performance": result["average_performance"],
-        "learning_accuracy": result["metrics"]["learning_accuracy"],
+        "config": run.config,
+        "scores": {name: result["metrics"][name] for name in ("average_performance", "learning_accuracy")}
+        | {"kl_stream": float(np.mean(from_base))},
         "steps": drift.steps,
-        "stream": _old_classes(labels, first, last),
+        "hard": drift.hard,
         "drawn": _drawn(labels, first, last, drift.is_hard) if run.config.seed == 0 else None,
     }
 
@@ -177,7 +167,6 @@ def hard_examples(model: Model, f: Array, labels: Labels) -> tuple[dict[str, Any
     """The hard examples of the classes just learned, as the method chooses them, and where they and the others lie.
 
     distance: to the class mean, in units of the class's mean. margin: cosine to the own prototype minus the best other.
-    wrong: share of negative margins. lowest: share of those that margins instead of entropies would have chosen.
     """
     k, measure = model.method.hard_examples or (0, "")
     prototypes = torch.stack([one.mean for one in model.remembered().values()])
@@ -189,16 +178,13 @@ def hard_examples(model: Model, f: Array, labels: Labels) -> tuple[dict[str, Any
     hard[nodes.numpy()] = True
     if hard.all() or len(members) < 2:
         return {"k": k}, hard  # nothing to compare with
-    own = cosines.gather(1, rows[:, None])[:, 0]
-    margin = (own - cosines.masked_fill(members.T, -torch.inf).max(dim=1).values).numpy()
-    distance, lowest = np.zeros(len(f)), np.zeros(len(f), dtype=np.bool_)
-    for mine in (np.flatnonzero(labels == label) for label in np.unique(labels)):
-        away = np.linalg.norm(f[mine] - f[mine].mean(axis=0), axis=1)
-        distance[mine] = away / max(float(away.mean()), 1e-12)
-        lowest[mine[np.argsort(margin[mine], kind="stable")[: hard[mine].sum()]]] = True
-    of_nodes = {"distance": distance, "margin": margin, "wrong": margin < 0, "lowest": lowest}
-    means = {name: (float(each[hard].mean()), float(each[~hard].mean())) for name, each in of_nodes.items()}
-    return {"k": k, **means}, hard
+    margin = (cosines.gather(1, rows[:, None])[:, 0] - cosines.masked_fill(members.T, -torch.inf).amax(dim=1)).numpy()
+    distance = np.zeros(len(f))
+    for label in np.unique(labels):
+        away = np.linalg.norm(f[labels == label] - f[labels == label].mean(axis=0), axis=1)
+        distance[labels == label] = away / max(float(away.mean()), 1e-12)
+    means = [(float(one[hard].mean()), float(one[~hard].mean())) for one in (distance, margin)]
+    return {"k": k, "distance": means[0], "margin": means[1]}, hard
 
 
 def _embeddings(model: Model, task: Task) -> Array:
@@ -218,31 +204,34 @@ def _old_classes(labels: Labels, before: Array, after: Array) -> list[dict[str, 
     return rows
 
 
-def principal_plane(f: Array) -> tuple[Array, float]:
-    """The two directions of largest variance, as columns (zeros if there are fewer), and their share of it."""
-    _, lengths, directions = np.linalg.svd(f - f.mean(axis=0), full_matrices=False)
-    plane = np.zeros((f.shape[1], 2))
-    plane[:, : len(directions)] = directions[:2].T
-    signs = np.sign(plane[np.abs(plane).argmax(axis=0), [0, 1]])  # the sign of a direction is arbitrary
-    whole = float(np.square(lengths).sum())
-    return plane * signs, float(np.square(lengths[:2]).sum()) / whole if whole else 0.0
+def flattened(f: Array) -> Array:
+    """Rows as points in the plane by t-SNE, near ones (by cosine) near each other."""
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    unit = f / np.maximum(np.linalg.norm(f, axis=1, keepdims=True), 1e-12)
+    if len(f) < 8:  # too few for neighbourhoods
+        return np.pad(unit, ((0, 0), (0, 2)))[:, :2]
+    reduced = PCA(min(DIRECTIONS, *unit.shape), random_state=0).fit_transform(unit)
+    places = TSNE(perplexity=min(30.0, (len(f) - 1) / 4), random_state=0, init="pca").fit_transform(reduced)
+    return np.asarray(places, np.float64)
 
 
 def _drawn(labels: Labels, before: Array, after: Array, hard: NDArray[np.bool_] | None) -> dict[str, Any]:
     """Nodes of the first task when learned: on the plane of their largest variance, there also at the end; by t-SNE."""
-    (plane, share), random = principal_plane(before), np.random.default_rng(0)
-    centre = before.mean(axis=0)
-    places = np.concatenate([(before - centre) @ plane, (after - centre) @ plane], axis=1).round(5)
-    names = np.unique(labels).tolist()
+    from sklearn.decomposition import PCA
+
+    pca, random = PCA(min(2, *before.shape)).fit(before), np.random.default_rng(0)
+    places = np.stack([np.pad(pca.transform(f), ((0, 0), (0, 1)))[:, :2] for f in (before, after)])
     some = random.permutation(len(labels))[:SHOWN]
-    found = {
-        "plane_share": share,
-        "plane": [[label, *row] for label, row in zip(labels[some].tolist(), places[some].tolist(), strict=True)],
-        "means": [[name, *places[labels == name].mean(axis=0).tolist()] for name in names],
+    found: dict[str, Any] = {
+        "share": float(np.nan_to_num(pca.explained_variance_ratio_).sum()),
+        "labels": labels[some],
+        "places": places[:, some],
+        "means": np.stack([places[:, labels == name].mean(axis=1) for name in np.unique(labels)]),
     }
     if hard is not None:
         others = random.permutation(np.flatnonzero(~hard))
         shown = np.sort(np.concatenate([np.flatnonzero(hard), others])[:SHOWN])
-        points = zip(labels[shown].tolist(), hard[shown].tolist(), flattened(before[shown], 0).tolist(), strict=True)
-        found["hard"] = [[label, is_hard, *point] for label, is_hard, point in points]
+        found |= {"hard_labels": labels[shown], "is_hard": hard[shown], "hard_places": flattened(before[shown])}
     return found

@@ -5,7 +5,7 @@ That memory is a pool of its own, which torch does not use for anything else and
 recordings of one learner, one after the other, share a pool: to give memory back, a GPU waits for all that it does.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,9 +15,9 @@ from torch import Tensor
 Terms = dict[str, Tensor]
 
 
-def can_record() -> bool:
-    """Whether torch lets us clear its workspaces (see `_own_workspaces`), which is no part of its public interface."""
-    return hasattr(torch._C, "_cuda_clearCublasWorkspaces")
+def can_record(device: torch.device) -> bool:
+    """Whether it is a GPU, and torch lets us clear its workspaces, which is no part of its public interface."""
+    return device.type == "cuda" and hasattr(torch._C, "_cuda_clearCublasWorkspaces")
 
 
 class Recordings:
@@ -26,15 +26,15 @@ class Recordings:
     _pool: Any = None
     _anchor: Any = None
 
-    def record(self, step: Callable[[], Terms], generator: torch.Generator, *more: torch.Generator) -> "Recorded":
-        """Record a step on the generators' device: all that it draws with."""
+    def record(self, step: Callable[[], Terms], generator: torch.Generator) -> "Recorded":
+        """Record a step on the device of the generator, which is all that it draws with."""
         with torch.cuda.device(generator.device):
             if self._pool is None:
                 self._pool, self._anchor = torch.cuda.MemPool(), torch.cuda.CUDAGraph()
                 # Without any graph in it, a pool cannot be used again (torch 2.11).
                 with captured(self._anchor, self._pool):
                     torch.zeros(1, device=generator.device)
-            return Recorded(step, (generator, *more), self._pool)
+            return Recorded(step, generator, self._pool)
 
     def __del__(self) -> None:
         # In this order: a pool that is let go returns to the device what no graph and no tensor holds any more.
@@ -45,13 +45,12 @@ class Recordings:
 class Recorded:
     """A step without arguments, recorded when made and repeated when called, until it is closed."""
 
-    def __init__(self, step: Callable[[], Terms], generators: Sequence[torch.Generator], pool: Any) -> None:
+    def __init__(self, step: Callable[[], Terms], generator: torch.Generator, pool: Any) -> None:
         # A recording holds on to all that its kernels look at.
         self._step: Callable[[], Terms] | None = step
         self._graph = torch.cuda.CUDAGraph()
         # Every replay goes on drawing where the last one ended.
-        for generator in generators:
-            self._graph.register_generator_state(generator)
+        self._graph.register_generator_state(generator)
         with captured(self._graph, pool):
             terms = step()
             self._values = torch.stack(list(terms.values()))

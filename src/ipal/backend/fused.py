@@ -1,21 +1,20 @@
 """Parts of the loss of prototypes, and of sampling, as one kernel each on a GPU, where torch would start dozens.
 
 A step of a small graph takes as long as its kernels are many. Each function here computes what a few lines of
-`nn.losses` and of the learners say, forward and backward, and adds in a fixed order. They are used where `can_fuse`
-says so; elsewhere those lines serve. All tensors have a first dimension for learners that take their steps as one
-(`learners.stacked`); what is the same for all is there once, with a stride of zero.
+`nn.losses` and of the methods say, forward and backward, and adds in a fixed order (fused.cu). They are used where
+`can_fuse` says so; elsewhere those lines serve. Kernels take tensors with a first dimension for runs that take their
+steps as one (stacked.py); what is the same for all is there once, with a stride of zero.
 """
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ipal.backend.cuda_kernels import compiled
-from ipal.backend.fused_source import SOURCES, WARP
+from ipal.backend.cuda_kernels import kernels
 
+WARP = 32
 MOST_SHARED = 48 * 1024
 """Bytes of a block's own memory that every GPU has."""
 ROWS_A_BLOCK, THREADS, MOST_THREADS = 4, 128, 1024
@@ -32,14 +31,12 @@ def can_fuse(*tensors: Tensor) -> bool:
 
 def has_kernels(device: torch.device) -> bool:
     """Whether the kernels can be had for a device."""
-    if device.type != "cuda":
-        return False
-    return all(compiled(source, name, device) is not None for name, source in SOURCES.items())
+    return device.type == "cuda" and kernels("fused.cu", device) is not None
 
 
 def unit(rows: Tensor) -> Tensor:
     """Rows (number x width) scaled to length one; a row of zeros stays."""
-    return cast(Tensor, _Unit.apply(rows)[0])  # type: ignore[no-untyped-call]
+    return _first(_Unit, rows[None])
 
 
 def contrast(products: Tensor, labels: Tensor, hard_labels: Tensor, first: int, absent: Tensor | None) -> Tensor:
@@ -50,51 +47,14 @@ def contrast(products: Tensor, labels: Tensor, hard_labels: Tensor, first: int, 
     """
     none = torch.empty(first if absent is not None else 0, dtype=torch.bool, device=products.device)
     inputs = (products, labels, hard_labels, none if absent is None else absent)
-    found, _ = _Contrast.apply(*(one[None] for one in inputs), first)  # type: ignore[no-untyped-call]
-    return cast(Tensor, found).squeeze(0)
-
-
-def entropy_of_members(affinity: Tensor, members: Tensor) -> Tensor:
-    """Entropy of the softmax over each column of `affinity` (classes x nodes); minus infinity where no member."""
-
-    def kernel(affinity: Tensor, members: Tensor) -> Tensor:
-        affinity, members = affinity.contiguous(), _inner(members)
-        batch, classes, number = affinity.shape
-        found = torch.empty(batch, members.shape[1], number, dtype=affinity.dtype, device=affinity.device)
-        sizes = [members.stride(0), classes, members.shape[1], number]
-        _launch("entropy", -(-number // THREADS), batch, THREADS, 1, [affinity, members, found, *sizes])
-        return found
-
-    return _computed(kernel, affinity, members)
+    return _first(_Contrast, *(one[None] for one in inputs), first)
 
 
 def hardest(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The `k` largest of each row (classes x nodes) from the largest on: nodes, and rows, or -1 for minus infinity."""
 
-    def kernel(within: Tensor) -> Tensor:
-        within = within.contiguous()
-        batch, classes, number = within.shape
-        found = torch.empty(2, batch, classes * k, dtype=torch.int64, device=within.device)
-        threads = MOST_THREADS if number > FEW_NODES else THREADS
-        _launch("hardest", classes, batch, threads, 1, [within, *found, number, k], 8 * WARP)
-        return found.movedim(0, 1)
-
-    nodes, labels = _computed(kernel, within)
-    return nodes, labels
-
-
-def directions_drawn(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-    """Draws from Gaussians (classes x width), scaled to length one; `noise` is classes x draws x width."""
-
-    def kernel(*inputs: Tensor) -> Tensor:
-        some = [_inner(one) for one in inputs]
-        batch, classes, draws, width = inputs[2].shape
-        found = torch.empty(batch, classes * draws, width, dtype=inputs[0].dtype, device=inputs[0].device)
-        sizes = [*(one.stride(0) for one in some), batch * classes * draws, classes, draws, width]
-        _launch_rows("directions_drawn", batch * classes * draws, [*some, found, *sizes])
-        return found
-
-    return _computed(kernel, mean, variance, noise)
+    found = _first(_Hardest, within[None], k)
+    return found[0], found[1]
 
 
 def distilled(
@@ -105,7 +65,7 @@ def distilled(
     `directions` and `lengths` are those of the old prototypes mu, `products` are mu @ directions.T.
     """
     inputs = (f, before, chosen, lam, directions, lengths, products)
-    return cast(Tensor, _Distilled.apply(*(one[None] for one in inputs))[0]).squeeze(0)  # type: ignore[no-untyped-call]
+    return _first(_Distilled, *(one[None] for one in inputs))
 
 
 def distilled_fits(classes: int) -> bool:
@@ -129,33 +89,66 @@ def distinct_places(draws: Tensor, degree: Tensor) -> Tensor:
     return chosen
 
 
-# ---------------------------------------------------------------------- for autograd, and for many learners
+# ---------------------------------------------------------------------- for autograd, and for many runs
 
 
-def _together(info: Any, dims: tuple[int | None, ...], tensors: tuple[Tensor, ...]) -> list[Tensor]:
-    """Tensors with a first dimension of all learners: what is the same for all is not copied."""
-    size = info.batch_size
-    first = [
-        one[None].expand(size, *one.shape) if dim is None else one.movedim(dim, 0)
-        for one, dim in zip(tensors, dims, strict=True)
-    ]
-    return [one.reshape(size * one.shape[1], *one.shape[2:]) for one in first]
+def _first(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
+    """What a function for many runs computes for one, without what it keeps for its gradient."""
+    found = function.apply(*inputs)  # type: ignore[no-untyped-call]
+    return cast(Tensor, found[0] if isinstance(found, tuple) else found).squeeze(0)
 
 
-class _Unit(torch.autograd.Function):
+class _OfRuns(torch.autograd.Function):
+    """A function of tensors that have a first dimension for runs; so have its results."""
+
+    @classmethod
+    def vmap(cls, info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
+        """Of runs side by side, what is the same for all is not copied."""
+        side_by_side = []
+        for one, dim in zip(inputs, dims, strict=True):
+            if isinstance(one, Tensor):
+                one = one[None].expand(info.batch_size, *one.shape) if dim is None else one.movedim(dim, 0)
+                one = one.reshape(info.batch_size * one.shape[1], *one.shape[2:])
+            side_by_side.append(one)
+        found = cls.apply(*side_by_side)  # type: ignore[no-untyped-call]
+        if isinstance(found, tuple):
+            return tuple(one[:, None] for one in found), (0,) * len(found)
+        return found[:, None], 0
+
+    @staticmethod
+    def keep(ctx: Any, other: Tensor, *tensors: Tensor) -> None:
+        """Save what the gradient needs; none goes through the `other` result."""
+        ctx.mark_non_differentiable(other)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+
+
+class _Hardest(_OfRuns):
+    @staticmethod
+    def forward(within: Tensor, k: int) -> Tensor:
+        within = within.contiguous()
+        batch, classes, number = within.shape
+        found = torch.empty(2, batch, classes * k, dtype=torch.int64, device=within.device)
+        threads = MOST_THREADS if number > FEW_NODES else THREADS
+        _launch("hardest", classes, batch, threads, 1, [within, *found, number, k], 8 * WARP)
+        return found.movedim(0, 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+
+class _Unit(_OfRuns):
     @staticmethod
     def forward(rows: Tensor) -> tuple[Tensor, Tensor]:
         rows = rows.contiguous()
-        number, width = rows.shape
-        out, scale = torch.empty_like(rows), torch.empty(number, dtype=rows.dtype, device=rows.device)
-        _launch_rows("unit_rows", number, [rows, out, scale, number, width])
+        out, scale = torch.empty_like(rows), torch.empty(rows.shape[:-1], dtype=rows.dtype, device=rows.device)
+        _launch_rows("unit_rows", scale.numel(), [rows, out, scale, scale.numel(), rows.shape[-1]])
         return out, scale
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*output)
+        _OfRuns.keep(ctx, output[1], *output)
 
     @staticmethod
     @once_differentiable
@@ -163,18 +156,12 @@ class _Unit(torch.autograd.Function):
         if grad is None:
             return None
         out, scale = ctx.saved_tensors
-        found, grad = torch.empty_like(out), grad.contiguous()
-        _launch_rows("unit_rows_backward", len(out), [grad, out, scale, found, *out.shape])
+        found, grad, number = torch.empty_like(out), grad.contiguous(), scale.numel()
+        _launch_rows("unit_rows_backward", number, [grad, out, scale, found, number, out.shape[-1]])
         return found
 
-    @staticmethod
-    def vmap(info: Any, dims: tuple[int], rows: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        size = info.batch_size
-        out, scale = _Unit.apply(*_together(info, dims, (rows,)))  # type: ignore[no-untyped-call]
-        return (out.unflatten(0, (size, -1)), scale.unflatten(0, (size, -1))), (0, 0)
 
-
-class _Contrast(torch.autograd.Function):
+class _Contrast(_OfRuns):
     @staticmethod
     def forward(
         products: Tensor, labels: Tensor, hard_labels: Tensor, absent: Tensor, first: int
@@ -182,16 +169,13 @@ class _Contrast(torch.autograd.Function):
         products = products.contiguous()
         batch, number, _ = products.shape
         loss, total = (torch.empty(batch, number, dtype=products.dtype, device=products.device) for _ in range(2))
-        _launch_rows(
-            "contrast", batch * number, [products, loss, total, *_columns(products, labels, hard_labels, absent, first)]
-        )
+        columns = _columns(products, labels, hard_labels, absent, first)
+        _launch_rows("contrast", batch * number, [products, loss, total, *columns])
         return loss, total
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:4], output[1])
+        _OfRuns.keep(ctx, output[1], *inputs[:4], output[1])
         ctx.first = inputs[4]
 
     @staticmethod
@@ -206,46 +190,16 @@ class _Contrast(torch.autograd.Function):
         _launch_rows("contrast_backward", total.numel(), [products, grad, total, found, *columns])
         return found, None, None, None, None
 
-    @staticmethod
-    def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        tensors, first = inputs[:4], inputs[4]
-        loss, total = _Contrast.apply(*_together(info, dims[:4], tensors), first)  # type: ignore[no-untyped-call]
-        return (loss[:, None], total[:, None]), (0, 0)
-
 
 def _columns(products: Tensor, labels: Tensor, hard_labels: Tensor, absent: Tensor, first: int) -> list[Any]:
     """Arguments of the kernels of `contrast`: which columns count."""
     some = [_inner(one) for one in (labels, hard_labels, absent)]
-    _, number, columns = products.shape
-    sizes = [products.shape[0] * number, number, columns, first, hard_labels.shape[1], absent.shape[1]]
+    batch, number, columns = products.shape
+    sizes = [batch * number, number, columns, first, hard_labels.shape[1], absent.shape[1]]
     return [*some, *(one.stride(0) for one in some), *sizes]
 
 
-class _Computed(torch.autograd.Function):
-    """What a kernel computes; no gradient goes through it."""
-
-    @staticmethod
-    def forward(kernel: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        return kernel(*inputs)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.mark_non_differentiable(output)
-
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], kernel: Callable[..., Tensor], *inputs: Tensor
-    ) -> tuple[Tensor, int]:
-        found = _Computed.apply(kernel, *_together(info, dims[1:], inputs))  # type: ignore[no-untyped-call]
-        return found[:, None], 0
-
-
-def _computed(kernel: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """What a kernel for many learners computes for one."""
-    return cast(Tensor, _Computed.apply(kernel, *(one[None] for one in inputs))).squeeze(0)  # type: ignore[no-untyped-call]
-
-
-class _Distilled(torch.autograd.Function):
+class _Distilled(_OfRuns):
     @staticmethod
     def forward(*inputs: Tensor) -> tuple[Tensor, Tensor]:
         inputs = tuple(_inner(one) for one in inputs)
@@ -259,9 +213,7 @@ class _Distilled(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(inputs[2], *output)
+        _OfRuns.keep(ctx, output[1], inputs[2], *output)
         ctx.shape = inputs[0].shape
 
     @staticmethod
@@ -276,11 +228,6 @@ class _Distilled(torch.autograd.Function):
         arguments = [rows, norm, grad, chosen, found, chosen.stride(0), ctx.shape[1], some, width]
         _launch("distilled_backward", some, batch, THREADS, 1, arguments)
         return (found, *(None,) * 6)
-
-    @staticmethod
-    def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        norm, rows = _Distilled.apply(*_together(info, dims, inputs))  # type: ignore[no-untyped-call]
-        return (norm[:, None], rows[:, None]), (0, 0)
 
 
 # ---------------------------------------------------------------------- starting kernels
@@ -301,9 +248,11 @@ def _launch_rows(name: str, number: int, arguments: list[Any]) -> None:
 
 
 def _launch(name: str, across: int, down: int, width: int, height: int, arguments: list[Any], shared: int = 0) -> None:
+    """Start a kernel with so many blocks of so many threads."""
     if not (across and down):
         return
     device = arguments[0].device
-    kernel = compiled(SOURCES[name], name, device)
+    known = kernels("fused.cu", device)
+    assert known is not None, "can_fuse was asked"
     with torch.cuda.device(device):
-        kernel(grid=(across, down, 1), block=(width, height, 1), args=arguments, shared_mem=shared)
+        known[name](grid=(across, down, 1), block=(width, height, 1), args=arguments, shared_mem=shared)

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.propagate import SparseProduct, Spreading
 from ipal.backend.runtime import Runtime
-from ipal.backend.sparse import read_only
+from ipal.backend.sparse import Cut, SparseMatrix, bags, read_only
 from ipal.config import TestGraph
+from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES, Neighbours
 from ipal.data.graph import Graph
 
 BLOCK = 128
@@ -91,6 +91,51 @@ class Propagated:
         return self
 
 
+class Spreading:
+    """Values of all nodes to those one hop further, in double precision.
+
+    The propagation matrix is made of a scale a node, s_i s_j, so that rows are scaled before and after a plain sum over
+    neighbours. Sums add in a fixed order, whatever the number of threads.
+    """
+
+    def __init__(self, neighbours: Neighbours, device: torch.device) -> None:
+        self._neighbours, self._device = neighbours, device
+        self._scale = torch.from_numpy(1.0 / np.sqrt(neighbours.degree + 1.0)[:, None]).to(device)
+        # As many rows at a time as 32-bit row starts allow; in main memory few, read from where they lie.
+        on_gpu = device.type == "cuda"
+        self._ranges = list(neighbours.chunks(MOST_ENTRIES if on_gpu else EDGES_AT_ONCE))
+        keeps = on_gpu or len(self._ranges) == 1
+        self._kept = [self._piece(*some) for some in self._ranges] if keeps else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """One hop, D^-1/2 (A + I) D^-1/2 x; `x` is used up."""
+        x *= self._scale
+        if len(self._ranges) == 1:
+            sums = self._summed(x, 0)
+        else:
+            sums = torch.empty_like(x)
+            for number, (begin, end) in enumerate(self._ranges):
+                sums[begin:end] = self._summed(x, number)
+        return sums.add_(x).mul_(self._scale)
+
+    def _summed(self, x: Tensor, number: int) -> Tensor:
+        """The sums of one range of rows."""
+        indices, indptr, cut, weights = self._kept[number] if self._kept else self._piece(*self._ranges[number])
+        sums = bags(x, indices, indptr, weights)
+        return sums if cut is None else bags(sums, cut.order, cut.rows)
+
+    def _piece(self, begin: int, end: int) -> tuple[Tensor, Tensor, Cut | None, Tensor | None]:
+        """Neighbours of some rows, where those of each begin, long rows in parts, and weights: none on a GPU of one."""
+        neighbours, device = self._neighbours, self._device
+        starts = neighbours.indptr[begin : end + 1]
+        indices, indptr = read_only(neighbours.indices[starts[0] : starts[-1]]).to(device), starts - starts[0]
+        weights = None
+        if neighbours.weights is not None or device.type == "cpu":
+            weights = read_only(neighbours.values(begin, end, np.float64)).to(device)
+        cut = Cut.of(indptr, device) if device.type == "cuda" else None
+        return indices, read_only(indptr.astype(np.int32)).to(device) if cut is None else cut.parts, cut, weights
+
+
 def walk(start: Tensor, spread: Spreading, steps: int, restart: float) -> Tensor:
     r"""Personalised PageRank by power iteration.
 
@@ -145,9 +190,12 @@ def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int
     if isinstance(x, sp.csr_array):
         unit = unit_rows(x)
         if directions is not None:
-            product = SparseProduct(unit, device)
+            product = SparseMatrix.of(unit, device)
             for begin in begins:
-                yield begin, product(torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device))
+                yield (
+                    begin,
+                    product.matmul(torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device)),
+                )
             return
         by_column: Any = unit.tocsc()
         for begin in begins:

@@ -25,11 +25,11 @@ def drift(
     methods: Annotated[str, Option(help="Methods with an encoder, separated by commas.")] = METHODS,
     seeds: Annotated[int, Option(min=1, max=1000, help="How many seeds: 0, 1, 2, …")] = 5,
     settings: Settings = None,
-    out: Annotated[Path, Option("--out", "-o", help="Folder for measurements, tables and figures.")] = OUT,
+    out: Annotated[Path, Option("--out", "-o", help="Folder for tables and figures.")] = OUT,
     root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the drift of old classes' features (Theorem 1, Figures 1 and 5). Measured values are kept."""
+    """Measure the drift of old classes' features (Theorem 1, Figures 1 and 5)."""
     need_extra(*FIGURES)
     from ipal.bench.experiment_file import as_tree, read_preset
 
@@ -42,14 +42,14 @@ def drift(
     if {"method", "seed"} & tree.keys():
         raise ConfigError("Several methods and seeds are measured: name them with --methods and --seeds, not --set.")
 
-    from ipal.analysis.feature_drift import measure_all, plan
-    from ipal.report.drift import make_report, table, verdicts
+    from ipal.analysis.feature_drift import HOW, measure, plan
+    from ipal.report.drift import Measurement, make_report, table, verdicts
 
     planned = plan(tree, named, seeds, root)
-    with render.interruptible("Interrupted; finished measurements are kept. Start the same command again to continue."):
-        measuring = measure_all(planned, out)
-        paths = list(track(measuring, "measuring", len(planned), console=render.err, transient=True))
-    numbers, written = make_report(paths, out, shlex.join(["ipal", *sys.argv[1:]]))
+    with render.interruptible("Interrupted; nothing was written."):
+        measuring = track(planned, "measuring", console=render.err, transient=True)
+        every = [Measurement(**measure(run)) for run in measuring]
+    numbers, written = make_report(every, HOW, out, shlex.join(["ipal", *sys.argv[1:]]))
     if as_json:
         return render.as_json({**numbers, "files": list(map(str, written))})
     title = f"Drift on {planned[0].dataset.name}: mean over old classes and tasks"

@@ -80,7 +80,7 @@ def run(
     if html:
         from ipal.cli.report import write_page
 
-        write_page([str(folder.path)], runs, root=root)
+        write_page([str(folder.path)], runs)
 
 
 def wanted_run(given: Tree, config: Path | None = None, preset: str | None = None) -> RunConfig:

@@ -1,15 +1,14 @@
 """What is made from stored runs: tables, figures, HTML pages, and copies for trackers."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Argument, Option
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
+from ipal.cli.app import RUNS, AsJson, Runs
 from ipal.errors import ConfigError, did_you_mean
-from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.runs.run_folder import RunStore
 from ipal.system.optional import FIGURES, lacking, need_extra
 
 OUT = Path("report")
@@ -24,15 +23,10 @@ def report(
     out: Annotated[
         Path | None, Option("--out", "-o", help="Folder (default report); with --html, the file.", show_default=False)
     ] = None,
-    no_nodes: Annotated[bool, Option("--no-nodes", help="With --html: no 2-d view, which shows nodes.")] = False,
-    search: Annotated[bool, Option("--audit", help="With --html: also search the model for nodes; slower.")] = False,
-    root: DataRoot = None,
 ) -> None:
     """Make tables and figures from stored runs, with the paper's numbers; or an HTML page (--html)."""
     if html:
-        return write_page(names or [], runs, out, root, nodes=not no_nodes, search=search)
-    if no_nodes or search or root:
-        raise ConfigError("--no-nodes, --audit and --data-root are for a page: add --html.")
+        return write_page(names or [], runs, out)
     from ipal.report.build import make_report
 
     draw = not lacking(FIGURES[1])
@@ -42,38 +36,15 @@ def report(
         render.note("No figures were drawn: pip install 'ipal[figures]' adds what they need.")
 
 
-def write_page(
-    names: list[str],
-    runs: Path,
-    out: Path | None = None,
-    root: Path | None = None,
-    *,
-    nodes: bool = True,
-    search: bool = False,
-) -> None:
+def write_page(names: list[str], runs: Path, out: Path | None = None) -> None:
     """Write the page of these runs and print its path."""
     need_extra("html", "jinja2")
-    from ipal.report.page import choose, default_path, make_page
-    from ipal.report.page.write import check_path
+    from ipal.report.collect import choose
+    from ipal.report.page import default_path, make_page
 
-    chosen, remarks = choose(names, runs)
-    path = out or default_path(chosen)
-    check_path(path)  # before a graph is read
-    if len(chosen) == 1:
-        chosen = [replace(chosen[0], closer=_closer(chosen[0].folder, root, nodes, search))]
-    elif search:
-        raise ConfigError("--audit examines the model of one run: name a single run.")
-    make_page(chosen, path, remarks)
+    benches, chosen, remarks = choose(names, runs)
+    path = make_page(benches, chosen, out or default_path(benches, chosen), remarks)
     render.note(f"Open {path} in a browser.")
-
-
-def _closer(folder: RunFolder, root: Path | None, nodes: bool, search: bool) -> dict[str, Any]:
-    """What the page shows of model and graph."""
-    if not folder.model.exists():
-        return {"remarks": ["The model was not examined: model.safetensors is missing from the run's folder."]}
-    from ipal.analysis.run_view import look_closely
-
-    return look_closely(folder, root, nodes=nodes, search=search)
 
 
 def track(

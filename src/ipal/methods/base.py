@@ -13,7 +13,6 @@ and `classify` scores embeddings. A method that trains nothing has `end_task` an
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
@@ -125,19 +124,8 @@ class TaskContext:
     """The network before the task; None at the first task."""
     compute: Compute
     """Embeds, scores and differentiates whole tasks on the device of the run."""
-    recalled: Tensor | None = None
-    """The teacher's embeddings, where they were found together with those of other runs."""
-    looks_back: bool = False
-    """Whether the method asks for the teacher's embeddings (`with_before`)."""
-
-    @cached_property
-    def before(self) -> Tensor | None:
-        """Embeddings of all training nodes by the teacher; None at the first task, and where nobody asks."""
-        if self.teacher is None or not self.looks_back:
-            return None
-        if self.recalled is not None:
-            return self.recalled
-        return self.compute.embeddings(self.teacher, self.task)
+    before: Tensor | None = None
+    """Embeddings of all training nodes by the teacher; None at the first task, and where nobody asks."""
 
     @property
     def classes(self) -> int:
@@ -146,7 +134,7 @@ class TaskContext:
 
     def with_before(self) -> Self:
         """With the teacher's embeddings of the training nodes."""
-        return replace(self, looks_back=True)
+        return self if self.teacher is None else replace(self, before=self.compute.embeddings(self.teacher, self.task))
 
     def extended(self, kind: type[Extended], **more: Any) -> Extended:
         """As a context of another kind, which has more fields."""

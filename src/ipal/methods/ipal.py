@@ -97,12 +97,11 @@ class IPAL(PrototypeClassifier):
             affinity = mu.detach() @ directions.detach().T
             if absent is not None:
                 affinity.masked_fill_(absent[:, None], -torch.inf)
-            within = eq.hardness_by_class(affinity, context.members[:, here], self.hardness)
-            nodes, hard_labels = eq.hardest_within(within, self.k)
+            hard_of_all = eq.hardness(affinity, self.hardness)
+            nodes, hard_labels = eq.hardest(hard_of_all, context.members[:, here], self.k)
             hard = directions.index_select(0, nodes)
         if self.replay and len(context.old):
-            old = context.remembered
-            replayed = (old.draw_directions if self.products == "cosine" else old.draw)(self.k, rng)
+            replayed = directed(context.remembered.draw(self.k, rng))
         y = context.places[here]  # Eq. 10
         terms = {"contrast": eq.prototype_contrast(directions, y, mu, self.tau, hard, hard_labels, replayed, absent)}
         if context.before is not None and len(context.old) and self.distillation != "none":  # Eq. 13

@@ -207,24 +207,13 @@ def hardness(affinity: Tensor, kind: str) -> Tensor:
     return top[-1] - top[0]
 
 
-def hardness_by_class(affinity: Tensor, members: Tensor, kind: str) -> Tensor:
-    """Hardness of every node in the row of its class (classes x nodes), else minus infinity."""
-    if kind == "entropy" and fused.can_fuse(affinity):
-        return fused.entropy_of_members(affinity, members)
-    return torch.where(members, hardness(affinity, kind), -torch.inf)
-
-
 def hardest(hard: Tensor, members: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The `k` hardest nodes of each class: their positions and their classes (rows of `members`).
 
     `members` (classes x nodes) says which node is of which class. A class of fewer than `k` nodes gives all, and other
     nodes as of class -1: so there are as many whatever the classes, and nothing waits for a count.
     """
-    return hardest_within(torch.where(members, hard, -torch.inf), k)
-
-
-def hardest_within(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The same, of hardness by class (classes x nodes): minus infinity where a node is none of it."""
+    within = torch.where(members, hard, -torch.inf)
     k = min(k, within.shape[1])
     if k <= fused.MOST_HARD and fused.can_fuse(within):
         return fused.hardest(within, k)

@@ -1,14 +1,13 @@
 """Tables, figures and pages made from stored runs. No torch: a report can be made anywhere.
 
-paper.py        what the paper prints, and why we differ where that was examined
+paper.py        what the paper prints, from paper.yaml
 statistics.py   mean and standard deviation, paired intervals, ranks
-collect.py      which stored run belongs to which row
-cells.py        what tables are made of
-tables.py       the tables of benches; Markdown, LaTeX and CSV of them
-styles.py       colours and markers of methods, placement of labels
+collect.py      stored runs as rows over seeds, and rows that can be compared: those of a bench, or of one protocol
+cells.py        what tables are made of; Markdown, LaTeX and CSV of them
+tables.py       the tables of comparisons with their captions
 figures.py      the figures
+build.py        the folder of a report
 drift.py        tables and figures of `ipal drift`
 frame.py        stored runs as a table of pandas
-build.py        tables with captions, the folder of the report, the tables inside a hand-written page
 page/           one HTML page of a run, or of several compared
 """

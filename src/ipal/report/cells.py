@@ -1,12 +1,16 @@
-"""Tables of a report: cells that are read, sorted and downloaded. Plain values, no HTML."""
+"""Tables of a report: cells that are read, sorted and downloaded. As Markdown, LaTeX and CSV; pages make their HTML."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-LONG_WORD = 24
+from ipal.report.statistics import Spread
+
 LONG_TEXT = 36
-"""Characters of a word, and of a text, that do not fit a narrow column."""
+"""Characters of a text that do not fit a narrow column."""
 
 
 @dataclass(frozen=True)
@@ -27,36 +31,34 @@ class Cell:
 
     @property
     def kind(self) -> str:
-        """CSS class: numbers right-aligned, long texts wide, hashes breakable."""
-        if self.is_number:
-            return "number"
-        if any(len(word) > LONG_WORD for word in self.text.split()):
-            return "long"
-        return "prose" if len(self.text) > LONG_TEXT else ""
+        """CSS class: numbers are right-aligned, long texts wide and breakable."""
+        return "number" if self.is_number else "long" if len(self.text) > LONG_TEXT else ""
 
 
 @dataclass(frozen=True)
 class CellTable:
-    """Rows for Markdown, LaTeX or a page, where they can be sorted by any column and downloaded."""
+    """Rows for Markdown, LaTeX, a terminal, or a page, where they can be sorted by any column and downloaded."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    groups: Sequence[str] = ()
-    """Headings over equally many columns each, after the first column."""
-
-    @property
-    def group_width(self) -> int:
-        return (len(self.columns) - 1) // len(self.groups) if self.groups else 0
 
     def is_number(self, column: int) -> bool:
         return all(row[column].is_number for row in self.rows)
 
+    def without_empty_columns(self) -> "CellTable":
+        kept = [place for place in range(len(self.columns)) if any(row[place].text for row in self.rows)]
+        rows = [[row[place] for place in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in kept], rows=rows)
 
-def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], groups: Sequence[str] = ()) -> CellTable:
+
+def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> CellTable:
     """A table of cells, and of plain texts that become one."""
     cells = [[Cell(one, one) if isinstance(one, str) else one for one in row] for row in rows]
-    return CellTable(caption, columns, cells, groups)
+    return CellTable(caption, columns, cells)
+
+
+# ---------------------------------------------------------------------- cells
 
 
 def signless(text: str) -> str:
@@ -72,6 +74,114 @@ def count(value: int) -> Cell:
     return Cell(f"{value:,}".replace(",", "\u202f"), value)
 
 
+def pretty(score: Spread | None) -> str:
+    """`83.07 ± 2.16`."""
+    if score is None:
+        return ""
+    deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
+    return signless(f"{score.mean:.2f}") + deviation
+
+
+def spread_cell(summary: Spread | None, mark: str = "") -> Cell:
+    """A mean with its deviation; nothing where there is none."""
+    mean, deviation = summary or (None, None)
+    return Cell(pretty(summary), mean, mark, deviation)
+
+
 def plural(number_of: int, word: str) -> str:
     ending = "es" if word.endswith("s") else "s"
     return f"{number_of} {word}" if number_of == 1 else f"{number_of} {word}{ending}"
+
+
+def seconds(value: float) -> str:
+    """`0.43 s`, `12.5 s`, `3 min 20 s`, `2 h 5 min`."""
+    if value < 60:
+        return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+# ---------------------------------------------------------------------- formats
+
+
+def markdown(shown: CellTable) -> str:
+    """A pipe table; best bold, second underlined."""
+    styles = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
+    rows = [[styles[cell.mark].format(cell.text.replace("|", r"\|")) for cell in row] for row in shown.rows]
+    lines = [" | ".join(row) for row in [shown.columns, *rows]]
+    return "\n".join([f"| {lines[0]} |", "|---" * len(shown.columns) + "|", *(f"| {line} |" for line in lines[1:])])
+
+
+LATEX_SIGNS = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "…": r"\ldots{}",
+    "–": "--",
+    **{sign: f"${sign}$" for sign in "<>"},
+    "−": "$-$",
+    "±": r"$\pm$",
+    "†": r"$^{\dagger}$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "γ": r"$\gamma$",
+    "μ": r"$\mu$",
+    "Σ": r"$\Sigma$",
+    "‖": r"$\|$",
+    "′": "$'$",
+    "²": "$^2$",
+    "⁻": "$^{-}$",
+    "¹": "$^{1}$",
+    "ᵀ": r"$^{\top}$",
+}
+
+
+def latex(shown: CellTable, caption: str, label: str, below: str = "") -> str:
+    """A table for LaTeX with the packages booktabs and graphicx, shrunk where it is wider than the page.
+
+    `below` stands under it in small print.
+    """
+    styles = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_escape(caption)}}}",
+        rf"\label{{{label}}}",
+        r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{l{'c' * (len(shown.columns) - 1)}}}",
+        r"\toprule",
+    ]
+    lines += [" & ".join(map(_escape, shown.columns)) + r" \\", r"\midrule"]
+    lines += [" & ".join(styles[cell.mark] % _escape(cell.text) for cell in row) + r" \\" for row in shown.rows]
+    lines += [r"\bottomrule", r"\end{tabular}}"]
+    lines += [rf"\par\smallskip{{\footnotesize {_escape(below)}}}"] if below else []
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def _escape(text: str) -> str:
+    escaped = "".join(LATEX_SIGNS.get(sign, sign) for sign in text)
+    escaped = re.sub("`([^`]*)`", r"\\texttt{\1}", escaped)
+    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
+
+
+def cells_csv(shown: CellTable) -> str:
+    """The values of a table in full precision, each standard deviation in a column of its own."""
+    heads = [head.rstrip(" ↑↓") for head in shown.columns]
+    fields: list[dict[str, Any]] = [{} for _ in shown.rows]
+    for place, head in enumerate(heads):
+        column = [row[place] for row in shown.rows]
+        for found, cell in zip(fields, column, strict=True):
+            found[head] = cell.value
+            if any(one.deviation is not None for one in column):
+                found[f"{head} (standard deviation)"] = cell.deviation
+    return to_csv(fields)
+
+
+def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows of equal fields; without a row there is not even a heading."""
+    text, listed = io.StringIO(), list(rows)
+    writer = csv.DictWriter(text, list(listed[0]) if listed else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(listed)
+    return text.getvalue()

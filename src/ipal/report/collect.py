@@ -1,19 +1,20 @@
-"""Stored runs as tables, figures and pages show them: which run belongs to which row, and what is missing."""
+"""Stored runs as tables, figures and pages show them: rows of runs over seeds, and rows that can be compared."""
 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.config import RunConfig
+from ipal.config import ProtocolConfig, RunConfig
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluation.metrics import titled
 from ipal.report import paper
@@ -21,22 +22,10 @@ from ipal.runs.manifest import Manifest, Settings, all_manifests, manifest_path,
 from ipal.runs.records import Confusion, Drift
 from ipal.runs.run_folder import RunFolder, RunStore
 
-RULES = (
-    "stream",
-    "train_graph",
-    "test_graph",
-    "visibility",
-    "accuracy",
-    "batch",
-    "class_order",
-    "edges",
-    "small_classes",
-    "parts",
-    "train_share",
-    "validation_share",
-    "split",
-)
+RULES = (*(name for name in ProtocolConfig.model_fields if name != "calibration"), "split")
 """Fields of the protocol that must agree where numbers are compared; datasets have a split each."""
+FORGETTING = {"BWT", "FM"}
+"""Metrics that are AF under other names where no task is forgotten and learned better again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +34,6 @@ class Run:
 
     folder: RunFolder
     result: Mapping[str, Any]
-    label: str = ""
-    """Its row's, in a bench."""
-    closer: Mapping[str, Any] = field(default_factory=dict)
-    """What `ipal.analysis.run_view.look_closely` found; empty if it was not called."""
 
     @property
     def name(self) -> str:
@@ -69,7 +54,7 @@ class Run:
     @property
     def rules(self) -> dict[str, Any]:
         """The part of the protocol that must agree where numbers are compared."""
-        return {field: self.protocol.get(field) for field in RULES}
+        return {name: self.protocol.get(name) for name in RULES}
 
     @property
     def split(self) -> list[int]:
@@ -81,9 +66,9 @@ class Run:
         return titled(self.result["metrics"])
 
     @property
-    def curve(self) -> NDArray[np.float64]:
+    def curve(self) -> list[float]:
         """AP after each task."""
-        return np.array(self.result["average_performance_curve"], dtype=np.float64)
+        return list(self.result["average_performance_curve"])
 
     @property
     def matrix(self) -> NDArray[np.float64]:
@@ -92,20 +77,14 @@ class Run:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Seconds, bytes, and how many runs took turns in one process: the peak memory is theirs together."""
+        """Seconds and bytes."""
         timing = self.result["timing"]
         return {
             "seconds": timing["total_seconds"],
             "seconds_per_epoch": fmean(timing["seconds_per_epoch"]),
             "peak_bytes": self.result["peak_memory_bytes"],
             "retained_bytes": self.result["retained"]["bytes"],
-            "taking_turns": timing["runs_taking_turns"],
         }
-
-    @property
-    def nodes(self) -> str:
-        """Hashes of the graph and its split: same text, same nodes in every part."""
-        return f"{self.result['data']['hash']} {self.protocol.get('split_hash', '')}"
 
     @property
     def data_remark(self) -> str:
@@ -189,7 +168,6 @@ class Run:
             "history": self.history,
             "confusion": self.confusion.model_dump(),
             "drift": self.drift.model_dump() if self.drift else None,
-            **({"closer": dict(self.closer)} if self.closer else {}),
         }
 
     def _damaged(self, name: str) -> StoreError:
@@ -207,8 +185,6 @@ class ReportRow:
     stores_exemplars: bool
     settings: Settings = field(default_factory=dict)
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    is_complete: bool = True
-    """Whether it has every seed."""
 
     @property
     def key(self) -> str:
@@ -222,10 +198,6 @@ class ReportRow:
         is_plain = self.runs and paper.plain_name(self.label) == paper.plain_name(self.method)
         title = self.runs[0].result["title"] if is_plain else paper.title(self.label)
         return f"{title} †" if self.stores_exemplars else title
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(run.seed for run in self.runs)
 
     @property
     def is_upper_reference(self) -> bool:
@@ -249,98 +221,113 @@ class ReportRow:
     def mean(self, score: str) -> float:
         return fmean(self.by_seed(score).values())
 
-    def costs(self, name: str) -> list[float]:
-        return [run.costs[name] for run in self.runs]
+
+class TriedPoint(NamedTuple):
+    """A point of the grid from which a row's settings were chosen, with its AP on validation nodes by seed."""
+
+    label: str
+    settings: Settings
+    scores: Sequence[float]
 
 
 @dataclass(frozen=True, eq=False)
-class StoredBench:
-    """A manifest with its rows read."""
+class Comparison:
+    """Rows in one table: those of a bench, or of all runs on one graph under one protocol."""
 
-    manifest: Manifest
+    name: str
+    """Of its files, or of its section of a page."""
+    dataset: str
+    title: str
     rows: Sequence[ReportRow]
-    remarks: Sequence[str]
+    seeds: Sequence[int]
+    """Of the rows that can be ranked."""
+    kind: str = "study"
+    about: str = ""
+    command: str = ""
+    remarks: Sequence[str] = ()
+    tried: Sequence[TriedPoint] = ()
 
     @property
-    def name(self) -> str:
-        return self.manifest.name
-
-    @property
-    def title(self) -> str:
-        return paper.dataset_title(self.manifest.dataset)
-
-    @property
-    def scores(self) -> list[str]:
-        """Titles of the metrics that its runs have."""
-        return list(dict.fromkeys(score for row in self.rows for run in row.runs for score in run.scores))
+    def runs(self) -> list[Run]:
+        return [run for row in self.rows for run in row.runs]
 
     @cached_property
     def protocol(self) -> dict[str, Any]:
-        """Of most of its rows."""
-        return usual(row.runs[0].rules for row in self.rows if row.runs)
+        """Of most of its rows; empty without a run."""
+        texts = Counter(json.dumps(row.runs[0].rules) for row in self.rows if row.runs)
+        return dict(json.loads(texts.most_common(1)[0][0])) if texts else {}
 
     @property
     def is_comparable_to_paper(self) -> bool:
         """The paper's graph under the paper's protocol: a proxy of the graph is another dataset."""
-        asked = {**paper.PROTOCOL, "split": paper.SPLITS.get(self.manifest.dataset)}
-        return asked["split"] is not None and all(self.protocol.get(field) == asked[field] for field in asked)
+        asked = {**paper.PROTOCOL, "split": paper.SPLITS.get(self.dataset)}
+        return asked["split"] is not None and all(self.protocol.get(name) == asked[name] for name in asked)
 
     def is_usual(self, row: ReportRow) -> bool:
         return not row.runs or row.runs[0].rules == self.protocol
 
-    @property
-    def ranked(self) -> list[ReportRow]:
-        """Without upper references, and rows with seeds missing or of another protocol: they do not mean the same."""
-        found = [row for row in self.rows if row.is_complete and not row.is_upper_reference]
-        return [row for row in found if self.is_usual(row)]
-
-    def find(self, switch: str) -> ReportRow | None:
-        """The row of the paper's method with this switch and runs to show."""
-        return next((row for row in self.rows if row.is_ours and row.runs and row.switch == switch), None)
-
-    @property
-    def references(self) -> dict[str, ReportRow]:
-        """Rows that others are compared with: the paper's method, and the best without exemplars if it is another."""
-        rows = [row for row in self.rows if row.is_ours]
-        ours = min(rows, key=lambda row: (row.key != paper.OURS, row.switch != ""), default=None)
-        found = {paper.title(paper.OURS): ours, "the best without exemplars": None if self.best is ours else self.best}
-        return {name: row for name, row in found.items() if row}
+    def has_all_seeds(self, row: ReportRow) -> bool:
+        return {run.seed for run in row.runs} == {*self.seeds}
 
     @cached_property
-    def best(self) -> ReportRow | None:
-        """The row with the highest AP of those that keep no nodes, under the usual protocol."""
-        able = [row for row in self.rows if row.by_seed("AP") and self.is_usual(row)]
-        able = [row for row in able if not row.stores_exemplars and not row.is_upper_reference]
-        return max(able, key=lambda row: row.mean("AP"), default=None)
+    def ranked(self) -> list[ReportRow]:
+        """Rows of the usual seeds and protocol without upper references, the best AP first; none if that is one row."""
+        found = [row for row in self.rows if self.has_all_seeds(row) and self.is_usual(row)]
+        found = sorted((row for row in found if not row.is_upper_reference), key=lambda row: -row.mean("AP"))
+        return found if len(found) > 1 else []
 
     @property
-    def comparisons(self) -> int:
-        """How many rows are compared with another at once."""
-        return max(1, sum(bool(row.runs) for row in self.rows) - 1)
+    def best(self) -> ReportRow | None:
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def reference(self) -> ReportRow | None:
+        """The row that others are compared with: the paper's method, or else the best."""
+        ours = [row for row in self.rows if row.is_ours and row.runs]
+        return min(ours, key=lambda row: (row.key != paper.OURS, row.switch != ""), default=self.best)
 
 
-def usual(protocols: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The most frequent one; the first of those that are equally frequent."""
-    texts = Counter(json.dumps(protocol) for protocol in protocols)
-    return dict(json.loads(texts.most_common(1)[0][0])) if texts else {}
+def metrics_of(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Titles of metrics; AF has with it those that have its value in all runs: in class streams BWT, often FM."""
+    found: dict[str, list[str]] = {title: [] for run in runs for title in run.scores}
+    for title in sorted(FORGETTING & found.keys()):
+        if all(run.scores.get(title) == run.scores["AF"] for run in runs):
+            found["AF"].append(title)
+            del found[title]
+    return found
 
 
 # ---------------------------------------------------------------------- reading
 
 
-def read_run(folder: RunFolder, label: str = "") -> Run:
-    """The result of a finished run."""
-    return Run(folder, folder.result(), label)
-
-
-def read_whole_run(folder: RunFolder, label: str = "", closer: Mapping[str, Any] | None = None) -> Run:
-    """A finished run with all its files, checked."""
-    folder.config()
+def read_run(folder: RunFolder) -> Run:
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
-    run = Run(folder, folder.result(), label, closer or {})
-    run.as_plain()
-    return run
+    return Run(folder, folder.result())
+
+
+def choose(names: Sequence[str], root: Path) -> tuple[list[Comparison], list[Run], list[str]]:
+    """Benches by name, runs by path or (part of a) name, or all finished runs; and remarks on damaged ones."""
+    benches, runs, remarks = list[Comparison](), dict[Path, Run](), list[str]()
+    for name in names:
+        if name and manifest_path(root, name).exists():
+            benches.append(read_bench(read_manifest(manifest_path(root, name)), root))
+        else:
+            run = read_run(RunStore(root).find(name))
+            runs.setdefault(run.folder.path.resolve(), run)
+    for folder in RunStore(root).all() if not names else ():
+        try:
+            if folder.is_finished and folder.config():
+                runs[folder.path] = read_run(folder)
+        except StoreError as error:
+            remarks.append(str(error))
+    if not runs and not any(bench.runs for bench in benches):
+        why = f" ({remarks[0]})" if remarks else ""
+        raise ConfigError(
+            f"There is no finished run to show under {root}{why}: make one with 'ipal run --dataset digits', or name "
+            "the folder of the runs with --runs."
+        )
+    return benches, list(runs.values()), remarks
 
 
 def choose_manifests(runs: Path, names: Sequence[str]) -> list[Manifest]:
@@ -359,53 +346,54 @@ def choose_manifests(runs: Path, names: Sequence[str]) -> list[Manifest]:
     return sorted(chosen, key=lambda one: (order.index(one.dataset) if one.dataset in order else len(order), one.name))
 
 
-def read_bench(manifest: Manifest, runs: Path) -> StoredBench:
+def read_bench(manifest: Manifest, runs: Path) -> Comparison:
     """All rows with the runs that are there; what is not there becomes a remark."""
-    store = RunStore(runs)
     rows, remarks = [], []
     for entry in manifest.entries:
         found, missing = list[Run](), 0
-        for name in entry.runs:
-            folder = RunFolder(store.root / name)
-            if not folder.is_finished:
-                missing += 1
-                continue
+        for folder in (RunFolder(runs / name) for name in entry.runs):
             try:
-                found.append(read_run(folder, entry.label))
+                if folder.is_finished:
+                    found.append(read_run(folder))
+                else:
+                    missing += 1
             except StoreError as error:
                 remarks.append(f"{entry.label}: {error}")
         if missing or not entry.runs:
             remarks.append(f"{entry.label}: {missing or 'all'} of {len(manifest.seeds)} runs are not finished.")
         remarks += [f"{entry.label}: {failure.run} failed: {failure.reason}" for failure in entry.failures]
-        is_complete = {run.seed for run in found} >= set(manifest.seeds)
-        fixed = (entry.stores_exemplars, entry.settings, entry.grid)
-        rows.append(ReportRow(entry.label, entry.method, found, *fixed, is_complete))
-    about_data = {run.data_remark: None for row in rows for run in row.runs if run.data_remark}
-    return StoredBench(manifest, rows, [*about_data, *remarks, *_unequal_nodes(rows)])
-
-
-def read_search(manifest: Manifest, runs: Path) -> list[tuple[str, Settings, list[float]]]:
-    """Every point that was tried to choose a row's settings: its label, settings and validation scores by seed."""
-    return [
-        (entry.label, point.settings, _validation_scores(runs, point.runs))
+        rows.append(ReportRow(entry.label, entry.method, found, entry.stores_exemplars, entry.settings, entry.grid))
+    about_data = dict.fromkeys(run.data_remark for row in rows for run in row.runs if run.data_remark)
+    tried = [
+        TriedPoint(entry.label, point.settings, _validation_scores(runs, point.runs))
         for entry in manifest.entries
         for point in entry.tried
     ]
+    return Comparison(
+        manifest.name,
+        manifest.dataset,
+        paper.dataset_title(manifest.dataset),
+        rows,
+        manifest.seeds,
+        manifest.kind,
+        manifest.about,
+        manifest.command,
+        [*about_data, *remarks, *_unequal_nodes(rows)],
+        tried,
+    )
 
 
 def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
     scores = []
-    for folder in (RunFolder(runs / name) for name in names):
-        try:
-            scores.append(float(folder.result()["validation"]["average_performance"]))
-        except StoreError:
-            continue  # a point with the seeds that can be read
+    for name in names:
+        with suppress(StoreError):  # a point with the seeds that can be read
+            scores.append(float(RunFolder(runs / name).result()["validation"]["average_performance"]))
     return scores
 
 
 def _unequal_nodes(rows: Sequence[ReportRow]) -> list[str]:
-    nodes: dict[int, set[str]] = {}
+    nodes: dict[int, set[tuple[str, str]]] = {}
     for run in (run for row in rows for run in row.runs):
-        nodes.setdefault(run.seed, set()).add(run.nodes)
+        nodes.setdefault(run.seed, set()).add((run.result["data"]["hash"], run.protocol.get("split_hash", "")))
     seeds = ", ".join(str(seed) for seed in sorted(nodes) if len(nodes[seed]) > 1)
     return [f"Rows differ in graph or split of nodes at seed {seeds}: no fair comparison."] if seeds else []

@@ -2,7 +2,7 @@
 
 import io
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from ipal.report import paper
-from ipal.report.collect import StoredBench
-from ipal.report.statistics import how_many, scale_from, spread
-from ipal.report.tables import pretty
+from ipal.report.cells import pretty
+from ipal.report.collect import Comparison
+from ipal.report.statistics import Spread, how_many, scale_from, spread
 from ipal.system.files import make_folder, write_atomically
 
 DPI = 160
@@ -74,9 +74,10 @@ def blank(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
-def heat_maps(bench: StoredBench) -> Figure | None:
+def heat_maps(bench: Comparison) -> Figure | None:
     """Figure 3: accuracy on each task after each task, mean over seeds, on one scale for all panels."""
-    rows = {title: row for switch, title in paper.FIGURE3.items() if (row := bench.find(switch))}
+    ours = {row.switch: row for row in bench.rows if row.is_ours and row.runs}
+    rows = {title: ours[switch] for switch, title in paper.FIGURE3.items() if switch in ours}
     if not rows:
         return None
     means = {title: np.mean([run.matrix for run in row.runs], axis=0) for title, row in rows.items()}
@@ -104,8 +105,8 @@ def heat_maps(bench: StoredBench) -> Figure | None:
     return figure
 
 
-def learning_dynamics(bench: StoredBench) -> Figure | None:
-    """Figure 4: AP after each task, methods by their last AP; the best without exemplars is thick."""
+def learning_dynamics(bench: Comparison) -> Figure | None:
+    """Figure 4: AP after each task, methods by their last AP; the best is thick."""
     rows = sorted((row for row in bench.rows if row.runs), key=lambda row: -row.mean("AP"))
     if not rows:
         return None
@@ -123,48 +124,38 @@ def learning_dynamics(bench: StoredBench) -> Figure | None:
             axes.fill_between(steps, mean - deviation, mean + deviation, color="0.85", zorder=1, linewidth=0)
         axes.set_xticks(steps)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
-    title = f"{bench.title}: AP after each task (mean of {how_many(bench.manifest.seeds)})"
+    title = f"{bench.title}: AP after each task (mean of {how_many(bench.seeds)})"
     axes.set(xlabel="tasks learned", ylabel="AP on test nodes, %", title=title)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
     return figure
 
 
-def gamma_curves(
-    panels: Sequence[tuple[str, Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]]],
-) -> Figure | None:
-    """Figure 6: validation AP against the weighting factor, one panel for each dataset.
-
-    A panel is a title and points: a row's label, settings, and validation scores by seed. There is one line for each
-    combination of the other settings.
-    """
-    lines = [(title, found) for title, points in panels if (found := _by_gamma(points))]
-    if not lines:
+def gamma_curves(benches: Sequence[Comparison]) -> Figure | None:
+    """Figure 6: validation AP against the weighting factor, a panel for each dataset, a line for each row."""
+    panels = [(bench.title, lines) for bench in benches if (lines := _by_gamma(bench))]
+    if not panels:
         return None
-    columns = min(3, len(lines))
-    figure = blank(max(4.2, 3.1 * columns), 0.6 + 2.9 * -(-len(lines) // columns))
-    every = figure.subplots(-(-len(lines) // columns), columns, squeeze=False).ravel()
-    for axes, (title, found) in zip(every, lines, strict=False):
-        for index, (label, points) in enumerate(found.items()):
-            gammas = sorted(points)
-            scores = [score for gamma in gammas if (score := spread(points[gamma]))]
-            means, bars = [score.mean for score in scores], [score.deviation or 0.0 for score in scores]
-            best = int(np.argmax(means))
-            name = f"{label}: highest at γ = {gammas[best]:g}: {pretty(scores[best])}"
-            mark = mark_for(paper.OURS if index == 0 else label, list(found))
+    columns = min(3, len(panels))
+    figure = blank(max(4.2, 3.1 * columns), 0.6 + 2.9 * -(-len(panels) // columns))
+    every = figure.subplots(-(-len(panels) // columns), columns, squeeze=False).ravel()
+    for axes, (title, lines) in zip(every, panels, strict=False):
+        for index, (label, scores) in enumerate(lines.items()):
+            gammas, means = sorted(scores), [scores[gamma].mean for gamma in sorted(scores)]
+            best = gammas[int(np.argmax(means))]
+            mark = mark_for(paper.OURS if index == 0 else label, list(lines))
             look = {"color": mark.colour, "linestyle": mark.dash, "marker": "o", "markersize": 4, "linewidth": 1.2}
-            axes.errorbar(gammas, means, bars, capsize=2, label=name, **look)
+            look["label"] = f"{label}: highest at γ = {best:g}: {pretty(scores[best])}"
+            axes.errorbar(gammas, means, [scores[gamma].deviation or 0.0 for gamma in gammas], capsize=2, **look)
             star = {"marker": "*", "markersize": 13, "markeredgecolor": "black", "markerfacecolor": "white"}
-            axes.plot(gammas[best], means[best], zorder=5, **star)
+            axes.plot(best, scores[best].mean, zorder=5, **star)
         axes.axvspan(*paper.GAMMA_RANGE, color="0.93", zorder=0, linewidth=0)
-        tried = [gamma for points in found.values() for gamma in points]
-        if max(tried) > 2 and min(tried) > 0:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.xaxis.set_minor_formatter(LogFormatter())
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(LogFormatter())
         axes.margins(x=0.08, y=0.1)
         axes.set(title=title, xlabel="γ")
         axes.legend(fontsize=7)
-    for axes in every[len(lines) :]:
+    for axes in every[len(panels) :]:
         axes.set_visible(False)
     for axes in every[::columns]:
         axes.set_ylabel("AP on validation nodes, %")
@@ -174,13 +165,12 @@ def gamma_curves(
     return figure
 
 
-def _by_gamma(
-    points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]],
-) -> dict[str, dict[float, Sequence[float]]]:
-    lines: dict[str, dict[float, Sequence[float]]] = {}
-    for row, settings, scores in points:
-        gamma = settings.get(paper.GAMMA)
-        if isinstance(gamma, int | float) and scores:
-            others = [f"{name}={value}" for name, value in sorted(settings.items()) if name != paper.GAMMA]
-            lines.setdefault(", ".join([row, *others]), {})[float(gamma)] = scores
+def _by_gamma(bench: Comparison) -> dict[str, dict[float, Spread]]:
+    """By row and positive gamma the scores; where other settings were tried as well, those of the best."""
+    lines: dict[str, dict[float, Spread]] = {}
+    for point in bench.tried:
+        gamma, score = point.settings.get(paper.GAMMA), spread(point.scores)
+        if isinstance(gamma, int | float) and gamma > 0 and score:
+            line = lines.setdefault(point.label, {})
+            line[gamma] = max(score, line.get(gamma, score), key=lambda one: one.mean)
     return lines

@@ -1,157 +1,120 @@
-"""Rows and cells from benches, and their Markdown, LaTeX and CSV."""
+"""Tables of comparisons: scores, differences, costs, what settings were chosen from; and their captions."""
 
-import csv
-import io
-import re
+import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import zip_longest
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
-from ipal.report.cells import Cell, CellTable, table
-from ipal.report.collect import ReportRow, StoredBench
-from ipal.report.statistics import Spread, marks, paired_interval, spread
+from ipal.report.cells import Cell, CellTable, cells_csv, latex, markdown, seconds, spread_cell, table
+from ipal.report.collect import Comparison, ReportRow, metrics_of
+from ipal.report.statistics import Interval, Spread, how_many, listed, marks, paired_interval, spread
+from ipal.runs.records import batch_in_words, stream_in_words
+from ipal.system.documents import write_yaml
+from ipal.system.units import size
 
 SCORES = ("AP", "AF")
 """Of the paper's tables."""
 CHANGES = ("AF", "BWT")
 """Not of the upper reference, which is trained anew on everything: a dash in the paper."""
 EXEMPLARS = "† stores raw nodes of earlier tasks."
+RANKS = "Best in bold, second underlined, of rows with all seeds; Joint, the upper reference, is not ranked."
+DIFFERENCES = (
+    "Differences in AP are means at equal seeds with Student's 95 % interval, corrected for the number of rows "
+    "(Bonferroni)."
+)
 
 
 # ---------------------------------------------------------------------- tables
 
 
-def wide(benches: Sequence[StoredBench]) -> CellTable:
+def wide(benches: Sequence[Comparison]) -> CellTable:
     """Table 1 or 2: every method in one row, AP and AF of every dataset in columns."""
-    columns = [_scores_by_key(bench, score) for bench in benches for score in SCORES]
-    rows = [(row.title, *(column.get(row.key, "") for column in columns)) for row in _sorted_rows(benches)]
+    columns = [dict(zip(bench.rows, scores_of(bench, score), strict=True)) for bench in benches for score in SCORES]
+    by_key = [{row.key: cell for row, cell in column.items()} for column in columns]
+    rows = [(row.title, *(column.get(row.key, "") for column in by_key)) for row in _in_order(benches)]
     count = Counter(bench.title for bench in benches)
-    groups = [bench.title if count[bench.title] == 1 else f"{bench.title}, {bench.name}" for bench in benches]
-    return table("", ("method", *(arrowed(score) for _ in benches for score in SCORES)), rows, groups)
+    names = [bench.title if count[bench.title] == 1 else f"{bench.title}, {bench.name}" for bench in benches]
+    return table("", ("method", *(f"{name} {arrowed(score)}" for name in names for score in SCORES)), rows)
 
 
-def metrics(bench: StoredBench) -> CellTable:
-    """One dataset: every metric that its runs have."""
-    columns = [_scores_by_key(bench, score) for score in bench.scores]
-    rows = [(row.title, *(column[row.key] for column in columns)) for row in _sorted_rows([bench])]
-    return table("", ("method", *map(arrowed, bench.scores)), rows)
+def details(bench: Comparison) -> CellTable:
+    """AP and AF, differences to another row, the paper's numbers where they exist, seeds, settings."""
+    columns: dict[str, Sequence[Any]] = {arrowed(score): scores_of(bench, score) for score in SCORES}
+    columns |= differences(bench)
+    for place, score in enumerate(SCORES):
+        columns[f"paper {score}"] = [spread_cell(printed(bench, row)[place]) for row in bench.rows]
+    columns["seeds"] = [listed([run.seed for run in row.runs]) for row in bench.rows]
+    columns["settings"] = [_settings(row) for row in bench.rows]
+    return _by_row(bench, columns)
 
 
-def details(bench: StoredBench) -> CellTable:
-    """One dataset: scores, differences to other rows, the paper's numbers where they exist, settings."""
-    scores, against = [_scores_by_key(bench, score) for score in SCORES], differences(bench)
-    beside_paper = bench.is_comparable_to_paper
-    rows = [
-        (
-            row.title,
-            *(cells[row.key] for cells in scores),
-            *(texts[row.key] for texts in against.values()),
-            *(map(spread_cell, printed_scores(bench, row)) if beside_paper else ()),
-            _settings(row),
-        )
-        for row in _sorted_rows([bench])
-    ]
-    of_paper = [f"paper {score}" for score in SCORES] if beside_paper else []
-    return table("", ("method", *map(arrowed, SCORES), *against, *of_paper, "settings"), rows)
+def further(bench: Comparison) -> CellTable:
+    """The other metrics; time, memory, and whether nodes are kept."""
+    metrics = [title for title in metrics_of(bench.runs) if title not in SCORES]
+    columns: dict[str, list[Any]] = {arrowed(title): scores_of(bench, title) for title in metrics}
+    costs: dict[str, tuple[str, Callable[[float], str]]] = {
+        "time of a run": ("seconds", seconds),
+        "an epoch": ("seconds_per_epoch", seconds),
+        "peak memory": ("peak_bytes", size),
+        "retained": ("retained_bytes", size),
+    }
+    for head, (name, show) in costs.items():
+        means = [spread([run.costs[name] for run in row.runs]) for row in bench.rows]
+        columns[head] = [Cell(show(one.mean), one.mean) if one else Cell("", None) for one in means]
+    free = ["yes" if row.runs and row.runs[0].is_exemplar_free else "no" * bool(row.runs) for row in bench.rows]
+    return _by_row(bench, columns | {"exemplar-free": free})
 
 
-def differences(bench: StoredBench) -> dict[str, dict[str, str]]:
-    """Columns of differences in AP, by row; one without any interval is left out."""
-    found = {}
-    for name, reference in bench.references.items():
-        column = {}
-        for row in bench.rows:
-            interval = paired_interval(row.by_seed("AP"), reference.by_seed("AP"), bench.comparisons)
-            column[row.key] = ""
-            if interval and row is not reference:
-                column[row.key] = f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
-        if any(column.values()):
-            found[f"AP against {name} [95 %]"] = {**column, reference.key: "reference"}
-    return found
-
-
-def cost(bench: StoredBench) -> CellTable:
-    """Time and memory of one dataset's runs."""
-    columns = {"seconds": _seconds, "seconds_per_epoch": _seconds, "peak_bytes": size, "retained_bytes": size}
-    rows = [
-        (
-            row.title,
-            *(cost_cell(row, name, show) for name, show in columns.items()),
-            "yes" if row.stores_exemplars else "no",
-        )
-        for row in _sorted_rows([bench])
-    ]
-    return table("", ("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), rows)
-
-
-def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> CellTable:
+def search(bench: Comparison) -> CellTable:
     """What was tried to choose the settings of rows, by validation scores; the best of each row in bold."""
-    found = [(label, settings, spread(scores)) for label, settings, scores in points]
+    found = [(point, spread(point.scores)) for point in bench.tried]
     best: dict[str, float] = {}
-    for label, _, summary in found:
+    for point, summary in found:
         if summary:
-            best[label] = max(summary.mean, best.get(label, summary.mean))
+            best[point.label] = max(summary.mean, best.get(point.label, summary.mean))
     rows = []
-    for label, settings, summary in found:
-        mark = "best" if summary and summary.mean == best[label] else ""
-        text = ", ".join(f"`{name}={value}`" for name, value in settings.items())
-        rows.append((label, text, spread_cell(summary, mark)))
+    for point, summary in found:
+        mark = "best" if summary and summary.mean == best[point.label] else ""
+        text = ", ".join(f"`{name}={value}`" for name, value in point.settings.items())
+        rows.append((point.label, text, spread_cell(summary, mark)))
     return table("", ("row", "settings", "validation AP"), rows)
 
 
-def printed_scores(bench: StoredBench, row: ReportRow) -> paper.Printed:
-    """What the paper prints for this row; a proxy of its graph or another protocol has nothing to be compared with."""
-    if not (bench.is_comparable_to_paper and bench.is_usual(row)):
-        return None, None
-    return paper.PRINTED.get((bench.manifest.dataset, _paper_key(bench, row)), (None, None))
+def differences(bench: Comparison) -> dict[str, list[str]]:
+    """The column of differences in AP to the row that others are compared with; none without any interval."""
+    reference = bench.reference
+    if reference is None:
+        return {}
+    compared = sum(bool(row.runs) for row in bench.rows) - 1
+    found = [paired_interval(row.by_seed("AP"), reference.by_seed("AP"), compared) for row in bench.rows]
+    texts = ["reference" if row is reference else in_words(one) for row, one in zip(bench.rows, found, strict=True)]
+    return (
+        {f"AP against {reference.title} [95 %]": texts} if any(text not in ("", "reference") for text in texts) else {}
+    )
 
 
-def _paper_key(bench: StoredBench, row: ReportRow) -> str:
-    """The method, or the switch, under which the paper has a number for a row."""
-    if bench.manifest.kind != "table1" and row.is_ours:
-        return row.switch or paper.OURS
-    if row.is_ours and any(other.label == paper.OWN_ENCODER for other in bench.rows):
-        return paper.OURS if row.label == paper.OWN_ENCODER else row.label + " by default"
-    return row.key
+def in_words(interval: Interval | None) -> str:
+    """`−2.00 [−3.10, −0.90]`."""
+    if interval is None:
+        return ""
+    return f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]".replace("-", "−")
 
 
-def _sorted_rows(benches: Sequence[StoredBench]) -> list[ReportRow]:
-    """Table 1 in the paper's order of methods, variants after their method; Table 2 as its experiment file has it."""
-    rows: dict[str, ReportRow] = {}
-    for row in (row for bench in benches for row in bench.rows):
-        rows.setdefault(row.key, row)
-    if any(bench.manifest.kind != "table1" for bench in benches):
-        return list(rows.values())
-    return sorted(rows.values(), key=lambda row: (paper.place(row.method), row.key != paper.plain_name(row.method)))
-
-
-# ---------------------------------------------------------------------- cells
-
-
-def score_cells(rows: Sequence[ReportRow], score: str, ranked: Collection[ReportRow] = ()) -> list[Cell]:
-    """One column: mean ± deviation, with the best and the second of the ranked rows marked."""
+def scores_of(bench: Comparison, score: str) -> list[Cell]:
+    """One column: mean ± deviation, with the best and the second of the ranked rows marked; other seeds are said."""
     sign = 1 if is_higher_better(score) else -1
-    means = [sign * row.mean(score) if row in ranked and row.by_seed(score) else None for row in rows]
+    ranked = [row if row in bench.ranked and row.by_seed(score) else None for row in bench.rows]
     found = []
-    for row, mark in zip(rows, marks(means), strict=True):
+    for row, mark in zip(bench.rows, marks([sign * row.mean(score) if row else None for row in ranked]), strict=True):
+        cell = spread_cell(spread(list(row.by_seed(score).values())), mark)
         if score in CHANGES and row.is_upper_reference:
-            found.append(Cell("–", None))
-        else:
-            found.append(spread_cell(spread(list(row.by_seed(score).values())), mark))
-    return found
-
-
-def _scores_by_key(bench: StoredBench, score: str) -> dict[str, Cell]:
-    """By row; what seeds are missing is said."""
-    cells = score_cells(bench.rows, score, bench.ranked)
-    found = {}
-    for row, cell in zip(bench.rows, cells, strict=True):
-        few = f" ({len(row.runs)}/{len(bench.manifest.seeds)})" if row.runs and not row.is_complete else ""
-        found[row.key] = replace(cell, text=cell.text + few)
+            cell = Cell("–", None)
+        elif row.runs and not bench.has_all_seeds(row):
+            cell = replace(cell, text=f"{cell.text} ({how_many(run.seed for run in row.runs)})")
+        found.append(cell)
     return found
 
 
@@ -160,37 +123,33 @@ def arrowed(score: str) -> str:
     return f"{score} {'↑' if is_higher_better(score) else '↓'}"
 
 
-def cost_cell(row: ReportRow, name: str, show: Callable[[float], str]) -> Cell:
-    """The mean over seeds; of a peak of memory also how many runs share it."""
-    summary, turns = spread(row.costs(name)), round(max(row.costs("taking_turns"), default=1))
-    if summary is None:
-        return Cell("", None)
-    together = f" ({turns} runs together)" if name == "peak_bytes" and turns > 1 else ""
-    return Cell(show(summary.mean) + together, summary.mean)
+def printed(bench: Comparison, row: ReportRow) -> tuple[Spread | None, Spread | None]:
+    """What the paper prints for this row; a proxy of its graph or another protocol has nothing to be compared with."""
+    if not (bench.is_comparable_to_paper and bench.is_usual(row)):
+        return None, None
+    key = row.key
+    if bench.kind != "table1" and row.is_ours:
+        key = row.switch or paper.OURS
+    elif row.is_ours and any(other.label == paper.OWN_ENCODER for other in bench.rows):
+        key = paper.OURS if row.label == paper.OWN_ENCODER else ""
+    return paper.PRINTED.get((bench.dataset, key), (None, None))
 
 
-def spread_cell(summary: Spread | None, mark: str = "") -> Cell:
-    """A mean with its deviation; nothing where there is none."""
-    mean, deviation = summary or (None, None)
-    return Cell(pretty(summary), mean, mark, deviation)
+def _by_row(bench: Comparison, columns: Mapping[str, Sequence[Any]]) -> CellTable:
+    """Columns of cells in the order of the rows; without columns that say nothing."""
+    cells = {row.key: [row.title, *cells] for row, *cells in zip(bench.rows, *columns.values(), strict=True)}
+    ordered = [cells[row.key] for row in _in_order([bench])]
+    return table("", ("method", *columns), ordered).without_empty_columns()
 
 
-def pretty(score: Spread | None) -> str:
-    """`83.07 ± 2.16`."""
-    if score is None:
-        return ""
-    return f"{score.mean:.2f}" if score.deviation is None else f"{score.mean:.2f} ± {score.deviation:.2f}"
-
-
-def size(count: float) -> str:
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count:.0f} B"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:#.3g}" if value < 100 else f"{value:.0f}"
+def _in_order(benches: Sequence[Comparison]) -> list[ReportRow]:
+    """The paper's order of methods, variants after their method; Table 2 as its experiment file has it."""
+    rows: dict[str, ReportRow] = {}
+    for row in (row for bench in benches for row in bench.rows):
+        rows.setdefault(row.key, row)
+    if any(bench.kind != "table1" for bench in benches):
+        return list(rows.values())
+    return sorted(rows.values(), key=lambda row: (paper.place(row.method), row.key != paper.plain_name(row.method)))
 
 
 def _settings(row: ReportRow) -> str:
@@ -199,122 +158,129 @@ def _settings(row: ReportRow) -> str:
     return ", ".join(f"`{name}={value}`{chosen.get(name, '')}" for name, value in row.settings.items())
 
 
-# ---------------------------------------------------------------------- formats
+# ---------------------------------------------------------------------- captions
 
 
-def _heads(shown: CellTable) -> list[str]:
-    groups = [f"{group} " for group in shown.groups for _ in range(shown.group_width)]
-    return [f"{group}{column}" for group, column in zip_longest(["", *groups], shown.columns, fillvalue="")]
+@dataclass(frozen=True)
+class Captioned:
+    """A table with what belongs to it."""
 
+    stem: str
+    """Of its files."""
+    table: CellTable
+    benches: Sequence[Comparison]
+    """That its numbers are from."""
+    caption: str
+    """One sentence: what the numbers are."""
+    how: str = ""
+    """How they were measured: under the caption in Markdown."""
+    below: str = ""
+    """What its signs mean, and what it leaves out."""
 
-def markdown(shown: CellTable) -> str:
-    """A pipe table; best bold, second underlined."""
-    heads = _heads(shown)
-    styles = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
-    lines = [" | ".join(heads), "|".join(["---"] * len(heads))]
-    for row in shown.rows:
-        lines.append(" | ".join(styles[cell.mark].format(cell.text.replace("|", r"\|")) for cell in row))
-    return "\n".join(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines)
-
-
-LATEX_SIGNS = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "†": r"$^{\dagger}$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "γ": r"$\gamma$",
-    "μ": r"$\mu$",
-    "Σ": r"$\Sigma$",
-    "‖": r"$\|$",
-    "′": "$'$",
-    "²": "$^2$",
-    "⁻": "$^{-}$",
-    "¹": "$^{1}$",
-    "ᵀ": r"$^{\top}$",
-    "−": "$-$",
-    "…": r"\ldots{}",
-    "–": "--",
-    "<": r"$<$",
-    ">": r"$>$",
-}
-
-
-def latex(shown: CellTable, caption: str, label: str, below: str = "", comments: Sequence[str] = ()) -> str:
-    """A table for LaTeX with the packages booktabs and graphicx, shrunk where it is wider than the page.
-
-    `below` stands under it in small print; `comments` are for the text around it.
-    """
-    styles = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{_escape(caption)}}}",
-        rf"\label{{{label}}}",
-        r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{l{'c' * (len(shown.columns) - 1)}}}",
-        r"\toprule",
-    ]
-    if shown.groups:
-        width = shown.group_width
-        heads = [rf"\multicolumn{{{width}}}{{c}}{{{_escape(group)}}}" for group in shown.groups]
-        lines.append(" & ".join(["", *heads]) + r" \\")
-        rules = ((2 + width * index, 1 + width * (index + 1)) for index in range(len(shown.groups)))
-        lines.append(" ".join(rf"\cmidrule(lr){{{first}-{last}}}" for first, last in rules))
-    lines += [" & ".join(map(_escape, shown.columns)) + r" \\", r"\midrule"]
-    lines += [" & ".join(styles[cell.mark] % _escape(cell.text) for cell in row) + r" \\" for row in shown.rows]
-    lines += [r"\bottomrule", r"\end{tabular}}"]
-    lines += [rf"\par\smallskip{{\footnotesize {_escape(below)}}}"] if below else []
-    lines += [r"\end{table}", *(f"% {_escape(comment)}" for comment in comments)]
-    return "\n".join(lines) + "\n"
-
-
-def _escape(text: str) -> str:
-    escaped = "".join(LATEX_SIGNS.get(sign, sign) for sign in text)
-    escaped = re.sub("`([^`]*)`", r"\\texttt{\1}", escaped)
-    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
-
-
-def cells_csv(shown: CellTable) -> str:
-    """The values of a table in full precision, each standard deviation in a column of its own."""
-    heads = [head.rstrip(" ↑↓") for head in _heads(shown)]
-    spread_out = [any(row[place].deviation is not None for row in shown.rows) for place in range(len(heads))]
-    rows = []
-    for row in shown.rows:
-        fields: dict[str, Any] = {}
-        for head, cell, has_deviation in zip(heads, row, spread_out, strict=True):
-            fields[head] = cell.value
-            if has_deviation:
-                fields[f"{head} (standard deviation)"] = cell.deviation
-        rows.append(fields)
-    return to_csv(rows)
-
-
-def numbers(benches: Sequence[StoredBench]) -> str:
-    """As CSV every number behind a table, run by run and in full precision."""
-    return to_csv(
-        {
-            "bench": bench.name,
-            "dataset": bench.manifest.dataset,
-            "row": row.title,
-            "method": row.method,
-            "stores_exemplars": row.stores_exemplars,
-            "seed": run.seed,
-            **{score: run.scores.get(score) for score in dict.fromkeys(one for b in benches for one in b.scores)},
+    @property
+    def files(self) -> dict[str, str]:
+        """As Markdown, LaTeX and CSV, by the names of the files."""
+        commands = "\n".join([*dict.fromkeys(bench.command for bench in self.benches), "ipal report"])
+        told = "\n".join(_wrap(f"- {remark}", indent="  ") for remark in remarks(self.benches))
+        text = _wrap(f"{self.caption} {self.how}".strip())
+        page = [text, f"```console\n{commands}\n```", markdown(self.table), _wrap(self.below), told]
+        return {
+            f"{self.stem}.md": "\n\n".join(filter(None, page)) + "\n",
+            f"{self.stem}.tex": latex(self.table, self.caption, f"tab:{self.stem}", self.below),
+            f"{self.stem}.csv": cells_csv(self.table),
         }
-        for bench in benches
-        for row in _sorted_rows([bench])
-        for run in row.runs
-    )
 
 
-def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows of equal fields; without a row there is not even a heading."""
-    text, listed = io.StringIO(), list(rows)
-    writer = csv.DictWriter(text, list(listed[0]) if listed else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(listed)
-    return text.getvalue()
+def all_tables(benches: Sequence[Comparison]) -> list[Captioned]:
+    """Every table with its caption: those of the paper, then those of each bench."""
+    found = [
+        Captioned(kind, wide(chosen), chosen, f"AP and AF in %, {_over(chosen)}.", protocol(chosen), legend(chosen))
+        for kind, chosen in of_paper(benches).items()
+    ]
+    for bench in benches:
+        own = [bench]
+        if bench.tried:
+            text = f"{bench.title}: what settings were chosen from, by mean AP on validation nodes over seeds, in %."
+            found.append(Captioned(f"search-{bench.name}", search(bench), own, text, below="Best of a row in bold."))
+        if bench.kind != "figure6":
+            how, text = protocol(own), f"{bench.title}: AP and AF in %, {_over(own)}."
+            found.append(Captioned(f"details-{bench.name}", details(bench), own, text, how, legend(own, compared=True)))
+            text = f"{bench.title}: further metrics, time and memory, {_over(own)}."
+            how += f" Measured on: {'; '.join(machines(bench))}."
+            found.append(Captioned(f"further-{bench.name}", further(bench), own, text, how, legend(own)))
+    return found
+
+
+def of_paper(benches: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+    """The benches of each of the paper's tables, where there are any; other test graphs in tables of their own."""
+    usual_graph = paper.PROTOCOL["test_graph"]
+    found: dict[str, list[Comparison]] = {}
+    for bench in sorted(benches, key=lambda bench: bench.kind):
+        graph = bench.protocol.get("test_graph", usual_graph)
+        if bench.kind in ("table1", "table2"):
+            found.setdefault(bench.kind + f"-{graph}" * (graph != usual_graph), []).append(bench)
+    return found
+
+
+def protocol(benches: Sequence[Comparison]) -> str:
+    """Under which protocol numbers were measured, and with which seeds."""
+    found: dict[str, list[str]] = {}
+    for bench in (bench for bench in benches if bench.protocol):
+        rules = {name: value for name, value in bench.protocol.items() if name != "split"}
+        split = f"{bench.title} {rule_in_words('split', bench.protocol['split'])}"
+        found.setdefault(f"seeds {listed(bench.seeds)}, {rules_in_words(rules)}", []).append(split)
+    said = "; ".join(f"{rules}; classes of each task: {', '.join(splits)}" for rules, splits in found.items())
+    return f"Protocol: {said}." if said else "No run is finished."
+
+
+def rules_in_words(rules: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {rule_in_words(name, value)}" for name, value in rules.items())
+
+
+def rule_in_words(name: str, value: Any) -> str:
+    """A field of the protocol, as a result holds it."""
+    if name == "split":
+        return "+".join(map(str, value))
+    return batch_in_words(value) if name == "batch" else stream_in_words(value) if name == "stream" else as_text(value)
+
+
+def as_text(value: Any) -> str:
+    """A setting as it is read: a text as it is, nothing for None."""
+    return as_yaml(value) if not isinstance(value, str | None) else value or ""
+
+
+def as_yaml(value: Any) -> str:
+    """A setting as `--set` reads it, on one line."""
+    return write_yaml(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()
+
+
+def legend(benches: Sequence[Comparison], *, compared: bool = False) -> str:
+    """What the signs of the table mean, and what it leaves out."""
+    stored = any(row.stores_exemplars for bench in benches for row in bench.rows)
+    return " ".join([EXEMPLARS] * stored + [RANKS] + [DIFFERENCES] * (compared and bool(differences(benches[0]))))
+
+
+def machines(bench: Comparison) -> list[str]:
+    return sorted({run.machine for run in bench.runs})
+
+
+def remarks(benches: Sequence[Comparison]) -> list[str]:
+    """Remarks on the comparability of one table."""
+    found = []
+    for bench in benches:
+        for row in (row for row in bench.rows if not bench.is_usual(row)):
+            rules = row.runs[0].rules
+            odd = rules_in_words({name: rules[name] for name in rules if rules[name] != bench.protocol[name]})
+            found.append(f"{bench.name}, {row.title}: another protocol than the other rows ({odd}), so not ranked.")
+        found += [f"{bench.name}, {remark}" for remark in bench.remarks]
+    return found
+
+
+def _over(benches: Sequence[Comparison]) -> str:
+    graphs = dict.fromkeys(f"test graph {bench.protocol['test_graph']}, " for bench in benches if bench.protocol)
+    seeds = " or ".join(dict.fromkeys(how_many(bench.seeds) for bench in benches))
+    return f"{''.join(graphs)}mean ± standard deviation over {seeds}"
+
+
+def _wrap(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -17,18 +17,19 @@ from ipal.methods.base import Trained
 from ipal.nn.embed import fits
 
 
-def others_waiting(stack: Stack | None, model: Model, index: int) -> AbstractContextManager[Waiting[Row] | None]:
+def others_waiting(stack: Stack | None, model: Model, index: int) -> AbstractContextManager[Waiting | None]:
     """Those who are tested after a task with this model, which pauses inside until they have come; None if alone."""
     return nullcontext() if stack is None else stack.waiting(("tests", index), model)
 
 
-def tested(model: Model, others: Waiting[Row] | None, splits: Callable[[], list[TestSplit]], accuracy: str) -> Row:
+def tested(model: Model, others: Waiting | None, splits: Callable[[], list[TestSplit]], accuracy: str) -> Row:
     """The scores of a model: with those of others, or by itself."""
     if others is None:
         return evaluate(model, splits(), accuracy)
-    return others.together(
+    found: Row = others.together(
         lambda models: evaluate_all(models, splits(), accuracy, predict_together(cast(Sequence[Model], models)))
     )
+    return found
 
 
 def predict_together(models: Sequence[Model]) -> Callable[[Graph, Tensor], Sequence[Prediction]]:
@@ -39,7 +40,7 @@ def predict_together(models: Sequence[Model]) -> Callable[[Graph, Tensor], Seque
         trained = cast(list[Trained], methods)
         networks = [model.network for model in models if model.network is not None]
         if are_alike(trained, [model.state for model in models]) and "attention" not in networks[0].encoder.needs:
-            mapped = Mapped(trained, networks, [model.state.memory for model in models])
+            mapped = Mapped(trained, [[one] for one in networks], [model.state.memory for model in models])
 
     @torch.no_grad()
     def predictions(graph: Graph, nodes: Tensor) -> Sequence[Prediction]:
@@ -47,9 +48,9 @@ def predict_together(models: Sequence[Model]) -> Callable[[Graph, Tensor], Seque
             return [model.predict_graph(graph, nodes) for model in models]
         checked, at = first.checked(graph), nodes.to(first.device)
 
-        def one(method: Trained, network: object, memory: object) -> tuple[Tensor, Tensor]:
-            f = first.compute.embeddings(network, checked)  # type: ignore[arg-type]
-            return f[at], method.classify(network, memory, f)[at]  # type: ignore[arg-type]
+        def one(method: Trained, memory: object) -> tuple[Tensor, Tensor]:
+            f = first.compute.embeddings(networks[0], checked)
+            return f[at], method.classify(networks[0], memory, f)[at]
 
         f, scores = mapped(one)
         labels = first.likeliest(scores.flatten(0, 1)).reshape(len(models), -1)

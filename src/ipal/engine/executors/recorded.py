@@ -3,19 +3,16 @@
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from ipal.backend.batches import Batch
+from ipal.backend.adam import Adam
 from ipal.backend.cuda_graphs import Recorded, Recordings, can_record
-from ipal.backend.fixed_batches import FixedBatches
-from ipal.engine.trainer import Eager, Steps, Training, mean_terms
+from ipal.engine.trainer import Eager, Steps, Training
 from ipal.methods.base import Terms
 
-Places = Tensor | slice
-"""Which training nodes a batch has."""
+WAITS = "synchronizing CUDA operation"
+"""What torch warns of where the host waits for a GPU, as `.item()` makes it."""
 
 
 class Automatic:
@@ -23,123 +20,72 @@ class Automatic:
 
     def __init__(self) -> None:
         self._recordings = Recordings()
-        self._never_waits: dict[type, bool] = {}
 
     def __call__(self, training: Training) -> Steps:
-        if training.setup.runtime.device.type != "cuda":
+        if training.setup.runtime.device.type != "cuda" or training.setup.batch != "full":
             return Eager(training)
-        return RecordedSteps(training, self._recordings, self._never_waits)
+        return RecordedSteps(training, self._recordings)
 
 
-class RecordedSteps:
-    """Steps of a task on a GPU. Batches of one size share a recording."""
+class RecordedSteps(Eager):
+    """Steps of whole tasks on a GPU."""
 
-    def __init__(self, training: Training, recordings: Recordings, known: dict[type, bool]) -> None:
-        self._training, self._recordings = training, recordings
-        self._known = known
-        """Of methods with a memory: whether their steps never wait."""
-        setup = training.setup
-        self._fixed = None
-        if setup.batch != "full":
-            self._fixed = FixedBatches.of(
-                training.context.task, setup.batch, setup.runtime, training.network.encoder.needs
-            )
-        self._drawn_from = [self._fixed.generator] if self._fixed else []
-        self._recorded: dict[int, tuple[Places, Recorded]] = {}
-        """By the size of a batch: where its nodes are read from, and the step."""
-        self._is_first = True
-        self._may_record = can_record()
+    def __init__(self, training: Training, recordings: Recordings) -> None:
+        super().__init__(training)
+        (self._batch,) = training.batches(0)
+        self._repeater = Repeater(training.optimizer, training.state.generator, recordings)
 
     def epoch(self, epoch: int) -> Terms:
-        """All steps of an epoch; terms are means over them."""
-        training = self._training
-        if training.setup.batch == "full":
-            (batch,) = training.batches(epoch)
-            return self._step(slice(None), lambda _: batch)
-        if self._fixed is None:
-            return mean_terms([training.step(batch) for batch in training.batches(epoch)])
-        places = self._fixed.places(training.sampling_seed(epoch))
-        return mean_terms([self._step(here, self._fixed.around) for here in places])
+        """The step of an epoch."""
+        return self._repeater(partial(self._training.step, self._batch))
 
-    def _step(self, here: Places, batch: Callable[[Places], Batch]) -> Terms:
-        """A step from the nodes `here`, of which `batch` makes a batch."""
-        size = 0 if isinstance(here, slice) else len(here)
-        # Not the first step, which makes what later ones find, as the operators of a method's own nodes.
-        if size not in self._recorded and not self._is_first and self._can_repeat(here, batch):
-            kept = here if isinstance(here, slice) else here.clone()
-            step = self._recordings.record(
-                partial(self._taken, kept, batch), self._training.state.generator, *self._drawn_from
-            )
-            self._recorded[size] = kept, step
-        self._is_first = False
-        if size not in self._recorded:
-            return self._taken(here, batch)
-        kept, recorded = self._recorded[size]
-        if isinstance(kept, Tensor) and isinstance(here, Tensor):
-            kept.copy_(here)
-        return recorded()
+    def close(self) -> None:
+        self._repeater.close()
 
-    def _taken(self, here: Places, batch: Callable[[Places], Batch]) -> Terms:
-        return self._training.step(batch(here))
 
-    def _can_repeat(self, here: Places, batch: Callable[[Places], Batch]) -> bool:
-        """Whether a step is the same sequence of kernels on the same memory, and waits for none of them."""
-        training = self._training
-        if not self._may_record or not all(p in training.optimizer.state for p in training.network.parameters()):
-            return False
+class Repeater:
+    """Takes one step again and again: recorded at its third time, if the host did not wait for a GPU at its second.
+
+    The first makes what later ones find, as the operators of a method's own nodes.
+    """
+
+    def __init__(self, optimizer: Adam, generator: torch.Generator, recordings: Recordings) -> None:
+        self._optimizer, self._generator, self._recordings = optimizer, generator, recordings
+        self._times, self._may_record = 0, can_record(generator.device)
+        self._recorded: Recorded | None = None
+
+    def __call__(self, step: Callable[[], Terms]) -> Terms:
+        self._times += 1
+        if self._recorded is None and self._times > 2 and self._may_record and self._has_moments():
+            self._recorded = self._recordings.record(step, self._generator)
         if self._recorded:
-            return True
-        kind, is_later = type(training.method), training.state.teacher is not None
-        if kind in self._known:
-            return self._known[kind]
-        self._may_record = never_waits(training, partial(batch, here), *self._drawn_from)
-        if is_later or not self._may_record:  # a first task may have less to do
-            self._known[kind] = self._may_record
-        return self._may_record
+            return self._recorded()
+        if self._times != 2 or not self._may_record:
+            return step()
+        terms, waits = watched(step)
+        self._may_record = not waits
+        return terms
 
-    def end(self) -> Any:
-        return self._training.end()
+    def _has_moments(self) -> bool:
+        """Whether all weights have: a step that makes some is not what later ones are."""
+        weights = [weight for group in self._optimizer.param_groups for weight in group["params"]]
+        return all(weight in self._optimizer.state for weight in weights)
 
     def close(self) -> None:
         if self._recorded:
-            self._training.optimizer.zero_grad()  # gradients are in the recordings' memory
-            for _, recorded in self._recorded.values():
-                recorded.close()
-            self._recorded = {}
+            self._optimizer.zero_grad()  # gradients are in the recording's memory
+            self._recorded.close()
+            self._recorded = None
 
 
-def never_waits(training: Training, batch: Callable[[], Batch], *more: torch.Generator) -> bool:
-    """Whether a step runs without the host waiting for the GPU, as `.item()` makes it; nothing is changed by trying.
-
-    `more` are generators that a batch is drawn from.
-    """
-
-    def step() -> None:
-        terms = training.loss(batch())
-        training.optimizer.zero_grad()
-        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
-        training.method.adjust_gradients(training.network, training.state.memory, training.context)
-
-    try:
-        return runs_ahead(step, training.state.generator, *more)
-    finally:
-        training.optimizer.zero_grad()
-
-
-def runs_ahead(work: Callable[[], object], *generators: torch.Generator) -> bool:
-    """Whether work on a GPU never makes the host wait; what it draws is drawn again."""
-    before, mode = [one.get_state() for one in generators], torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Synchronization debug mode")
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        work()
-        return True
-    except RuntimeError as error:
-        if "synchroniz" not in str(error):
-            raise
-        return False
-    finally:
-        torch.cuda.set_sync_debug_mode(mode)
-        for one, state in zip(generators, before, strict=True):
-            one.set_state(state)
+def watched(step: Callable[[], Terms]) -> tuple[Terms, bool]:
+    """What a step gives, and whether the host waited for a GPU meanwhile."""
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            terms = step()
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+    return terms, any(WAITS in str(one.message) for one in said)

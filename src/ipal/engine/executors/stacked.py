@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,37 +22,18 @@ from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch
-from ipal.backend.cuda_graphs import Recorded, Recordings, can_record
+from ipal.backend.cuda_graphs import Recordings
+from ipal.backend.operators import Operators
 from ipal.data.task import Task
-from ipal.engine.executors.recorded import Automatic, never_waits, runs_ahead
+from ipal.engine.executors.recorded import Automatic, Repeater
 from ipal.engine.trainer import Steps, Training
 from ipal.errors import NonFiniteError
 from ipal.methods.base import Terms, Trained
 from ipal.nn.network import Network
 from ipal.state.snapshot import laid_out
-from ipal.state.value import State, are_same, leaves, outline, rebuilt
-
-T = TypeVar("T")
-
+from ipal.state.value import State, are_same, leaves, moment_tensors, network_tensors, outline, rebuilt
 
 # ---------------------------------------------------------------------- runs as one
-
-
-class _Call(nn.Module):
-    """Lets `functional_call` hand a network with other parameters to any function."""
-
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, work: Callable[[Network], Any]) -> Any:
-        return work(self.network)
-
-
-def called(network: Network, parameters: Mapping[str, Tensor], work: Callable[[Network], Any]) -> Any:
-    """What a function gives for a network with these parameters."""
-    named = {f"network.{name}": parameter for name, parameter in parameters.items()}
-    return torch.func.functional_call(_Call(network), named, (work,))
 
 
 def float_settings(method: Trained) -> dict[str, float]:
@@ -60,50 +41,65 @@ def float_settings(method: Trained) -> dict[str, float]:
     return {f.name: v for f in dataclasses.fields(method) if type(v := getattr(method, f.name)) is float}
 
 
-def differing(methods: Sequence[Trained]) -> dict[str, list[float]]:
-    """The numbers in which methods differ."""
-    found = {name: [getattr(method, name) for method in methods] for name in float_settings(methods[0])}
-    return {name: values for name, values in found.items() if len(set(values)) > 1}
-
-
 def without_numbers(method: Trained) -> Trained:
     """The same for all methods that differ in numbers alone."""
     return replace(method, **dict.fromkeys(float_settings(method), 0.0))
 
 
-class Mapped:
-    """Several networks of one method as one, each with further values beside it."""
+def are_alike(methods: Sequence[Trained], states: Sequence[State]) -> bool:
+    """Whether there are several runs of one method, and they differ in numbers alone."""
+    if len(states) < 2 or any(state.network is None for state in states):
+        return False
+    kinds = [
+        (without_numbers(method), state.classes, outline([state.memory, network_tensors(state.network)]))
+        for method, state in zip(methods, states, strict=True)
+    ]
+    return all(kind == kinds[0] for kind in kinds)
 
-    def __init__(self, methods: Sequence[Trained], networks: Sequence[Network], values: Sequence[Any]) -> None:
-        own = [dict(network.named_parameters()) for network in networks]
+
+class _Networks(nn.ModuleList):
+    """Lets `functional_call` give networks other parameters while any function runs."""
+
+    def forward(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+
+class Mapped:
+    """Several runs of one method as one, each with its networks and with further values beside them."""
+
+    def __init__(
+        self, methods: Sequence[Trained], networks: Sequence[Sequence[Network]], values: Sequence[Any]
+    ) -> None:
+        self._method, self._networks, self._first = methods[0], _Networks(networks[0]), values[0]
+        own = [dict(_Networks(some).named_parameters()) for some in networks]
         # Rows of matrices side by side, as a sparse product with the columns of all reads them.
         self.dims = {name: min(1, parameter.dim() - 1) for name, parameter in own[0].items()}
         self.parameters = {name: side_by_side(own, name, dim) for name, dim in self.dims.items()}
-        self._method, self._network, self._first = methods[0], networks[0], values[0]
         places = list(zip(*map(leaves, values), strict=True))
-        # What they have in two places is stacked once, and what is the same for all is not.
-        first = dict[tuple[int, ...], int]()
-        self._where = [first.setdefault(tuple(map(id, some)), place) for place, some in enumerate(places)]
-        once = [places[place] for place in first.values()]
-        same = zip(first.values(), once, are_same(once), strict=True)
-        self._different = {place: torch.stack(some) for place, some, equal in same if not equal}
+        same = are_same(places)
+        self._different = {place: torch.stack(some) for place, some in enumerate(places) if not same[place]}
         device = next(iter(self.parameters.values())).device
-        self.numbers = {name: torch.tensor(some, device=device) for name, some in differing(methods).items()}
+        numbers = {name: [getattr(method, name) for method in methods] for name in float_settings(methods[0])}
+        self.numbers = {name: torch.tensor(some, device=device) for name, some in numbers.items() if len(set(some)) > 1}
 
     def to_train(self) -> dict[str, nn.Parameter]:
-        """The stacked parameters, which may be trained from here on."""
-        found = {name: nn.Parameter(parameter) for name, parameter in self.parameters.items()}
-        self.parameters = {**found}
+        """The stacked parameters of the first network, which may be trained from here on."""
+        found = {name: nn.Parameter(one) for name, one in self.parameters.items() if name.startswith("0.")}
+        self.parameters = {**self.parameters, **found}
         return found
 
-    def __call__(self, work: Callable[[Trained, Network, Any], Any]) -> Any:
-        """What `work` gives, from a method, a network and the value beside it, stacked."""
+    def __call__(self, work: Callable[[Trained, Any], Any]) -> Any:
+        """What `work` gives, from a method and the value beside it, stacked.
+
+        The networks of the first run are those of each run in turn meanwhile.
+        """
 
         def one(parameters: dict[str, Tensor], different: dict[int, Tensor], numbers: dict[str, Tensor]) -> Any:
-            shared = zip(self._where, leaves(self._first), strict=True)
-            value = rebuilt(self._first, iter([different.get(place, tensor) for place, tensor in shared]))
-            method = replace(self._method, **numbers)
-            return called(self._network, parameters, lambda network: work(method, network, value))
+            value = rebuilt(
+                self._first, iter([different.get(place, own) for place, own in enumerate(leaves(self._first))])
+            )
+            call = partial(work, replace(self._method, **numbers), value)
+            return torch.func.functional_call(self._networks, parameters, (call,))
 
         mapped = torch.func.vmap(one, in_dims=(self.dims, 0, 0), randomness="same")
         return mapped(self.parameters, self._different, self.numbers)
@@ -128,12 +124,11 @@ class Seat:
     """Of a step that another has asked for."""
     alone: Steps | None = None
     """Where there is no other."""
-    ended: list[Any] = field(default_factory=list)
-    """The memory after the task, where it was found together with those of others."""
 
     def kind(self) -> tuple[Any, ...]:
         """The same for all that can take their steps as one."""
         training, state = self.training, self.training.state
+        moments = moment_tensors(training.network, training.optimizer)
         return (
             id(self.batch.graph),
             without_numbers(training.method),
@@ -141,7 +136,7 @@ class Seat:
             state.classes,
             state.learning_rate,
             state.generator.get_state().numpy().tobytes(),
-            _steps(training),
+            [float(moment) for name, moment in moments.items() if name.endswith(".step")],
             outline([state.memory, training.context]),
         )
 
@@ -161,31 +156,29 @@ class Seat:
 
     def end(self) -> Any:
         """The memory after the task."""
-        if self.alone is None and not self.ended:
-            self.stack.end(self)
-        return self.ended.pop() if self.ended else self.training.end()
+        self.stack.leave(self)
+        return self.training.end()
 
     def close(self) -> None:
+        self.stack.leave(self)
         if self.alone is not None:
             self.alone.close()
-        else:
-            self.stack.leave(self)
 
 
 @dataclass(eq=False)
-class Waiting(Generic[T]):
+class Waiting:
     """A run that waits for others, so that something is done for all of them at once."""
 
     what: Hashable
     """It waits to have done: the same for all that may do it together."""
     value: Any
     """What it needs for that."""
-    present: list["Waiting[T]"]
+    present: list["Waiting"]
     """All who wait."""
-    found: list[T] = field(default_factory=list)
+    found: list[Any] = field(default_factory=list)
     """What another has had done for it."""
 
-    def together(self, work: Callable[[Sequence[Any]], Sequence[T]]) -> T:
+    def together(self, work: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
         """What `work` gives for this run's value; asked by the first, it is done for all that wait for the same."""
         if not self.found:
             some = [other for other in self.present if other.what == self.what and not other.found]
@@ -207,7 +200,7 @@ class Stack:
         self.one_by_one = Automatic()
         """Executes the steps of runs that are alone."""
         self._seats: list[Seat] = []
-        self._waiting: list[Waiting[Any]] = []
+        self._waiting: list[Waiting] = []
         self._group: _Group | None = None
         self._recordings = Recordings()
         self._task: Task | None = None
@@ -234,9 +227,9 @@ class Stack:
         return self._seats[-1]
 
     @contextmanager
-    def waiting(self, what: Hashable, value: Any) -> Iterator[Waiting[Any]]:
+    def waiting(self, what: Hashable, value: Any) -> Iterator[Waiting]:
         """Wait for others: the driver lets the run pause inside, until the others have come as far."""
-        one = Waiting[Any](what, value, self._waiting)
+        one = Waiting(what, value, self._waiting)
         self._waiting.append(one)
         try:
             yield one
@@ -248,9 +241,7 @@ class Stack:
         if self._group is None:
             kind = seat.kind()
             alike = [other for other in self._seats if other.terms is None and (other is seat or other.kind() == kind)]
-            if len(alike) < 2:
-                return False
-            self._group = _made(alike, self._recordings)
+            self._group = _formed(alike, self._recordings) if len(alike) > 1 else None
             if self._group is None:
                 return False
             self.largest = max(self.largest, len(alike))
@@ -258,11 +249,6 @@ class Stack:
             return False
         self._group.step()
         return True
-
-    def end(self, seat: Seat) -> None:
-        """The end of the task for all that have taken their steps with this one, where it can be mapped."""
-        if self._group and seat in self._group.seats:
-            self._group.end()
 
     def leave(self, seat: Seat) -> None:
         """A run goes on alone, or ends its task."""
@@ -273,105 +259,137 @@ class Stack:
             self._group = None
 
 
-def _made(seats: Sequence[Seat], recordings: Recordings) -> "_Group | None":
+# ---------------------------------------------------------------------- those that take their steps as one
+
+
+def _formed(seats: Sequence[Seat], recordings: Recordings) -> "_Group | None":
     """Runs that take their steps as one; None where the method cannot be mapped."""
     generator = seats[0].training.state.generator
     drawn = generator.get_state()
     try:
-        together = _Together(seats, recordings)
-        reads_numbers = together.tried()
+        group = _Group(seats, recordings)
+        reads_numbers = group.tried()
     except Exception:  # a loss that is wrong, and not only for one run, says so in a step alone
         return None
     finally:
         generator.set_state(drawn)
-    return together.taken() if reads_numbers or not _are_same(seats) else _Same(seats, recordings)
+    if reads_numbers or not _are_same(seats):
+        group.stack()
+    else:
+        group.share()
+    return group
 
 
 def _are_same(seats: Sequence[Seat]) -> bool:
     """Whether all tensors that runs compute with are the same."""
-    trainings = [seat.training for seat in seats]
     members = [
-        [one.state.memory, one.context, dict(one.network.named_parameters()), _moments(one)] for one in trainings
+        [
+            one.state.memory,
+            one.context,
+            network_tensors(one.network),
+            moment_tensors(one.network, one.optimizer),
+        ]
+        for one in (seat.training for seat in seats)
     ]
     return all(are_same(list(zip(*map(leaves, members), strict=True))))
 
 
 class _Group:
-    """Runs that take their steps as one, until they part."""
+    """Runs that take their steps as one, until they part: their parameters are stacked.
+
+    Runs that compute the very same, as with other gammas in a first task, share the first one's instead.
+    """
 
     def __init__(self, seats: Sequence[Seat], recordings: Recordings) -> None:
         self.seats, self._recordings = seats, recordings
-        self._leader = seats[0].training
-        self._steps, self._recorded = 0, None
-        self._own = [dict(seat.training.network.named_parameters()) for seat in seats]
+        trainings = [seat.training for seat in seats]
+        self._first, self._batch = trainings[0], seats[0].batch
+        methods, contexts = [one.method for one in trainings], _looking_back(trainings, self._batch.graph)
+        networks = [[one.network, *filter(None, [one.context.teacher])] for one in trainings]
+        values = [[one.state.memory, context] for one, context in zip(trainings, contexts, strict=True)]
+        self._mapped = Mapped(methods, networks, values)
+        self._weights = self._mapped.to_train()
+        self._own = [dict(zip(self._weights, one.network.parameters(), strict=True)) for one in trainings]
+        rate = self._first.state.learning_rate
+        assert rate is not None, "a task has begun"
+        self._adam = Adam(self._weights.values(), rate, self._first.setup.train.weight_decay)
+        self._repeater: Repeater | None = None
+        self._is_shared = False
 
-    _recorded: Recorded | None
+    def tried(self) -> bool:
+        """Compute the loss and its gradients once; says whether a number in which the runs differ is a part of it."""
+        numbers, weights = list(self._mapped.numbers.values()), list(self._weights.values())
+        for number in numbers:
+            number.requires_grad_()
+        total = torch.stack(list(self.loss().values())).sum()
+        found = torch.autograd.grad(total, [*weights, *numbers], allow_unused=True)
+        for number in numbers:
+            number.requires_grad_(False)
+        return any(gradient is not None for gradient in found[len(weights) :])
+
+    def loss(self) -> Terms:
+        """The terms of all runs, stacked."""
+        first = self._first
+
+        def terms(method: Trained, value: Any) -> Terms:
+            memory, context = value
+            return method.loss(first.network, memory, self._batch, context, first.state.generator)
+
+        first.network.train()
+        try:
+            found: Terms = self._mapped(terms)
+            return found
+        finally:
+            first.network.eval()
+
+    def stack(self) -> None:
+        """Make the parameters and moments of the runs parts of the stacked ones."""
+        states = [seat.training.optimizer.state for seat in self.seats]
+        for name, weight in self._weights.items():
+            dim, state = self._mapped.dims[name], self._adam.state_of(weight)
+            pairs = [(known, own[name]) for known, own in zip(states, self._own, strict=True)]
+            if moments := [known[parameter] for known, parameter in pairs if parameter in known]:
+                state |= {key: side_by_side(moments, key, dim) for key in ("exp_avg", "exp_avg_sq")}
+                state["step"] = moments[0]["step"].clone()
+            for place, (known, parameter) in enumerate(pairs):
+                parameter.data = weight.data.select(dim, place)
+                known[parameter] = {key: one.select(dim, place) if one.dim() else one for key, one in state.items()}
+        self._repeater = Repeater(self._adam, self._first.state.generator, self._recordings)
+
+    def share(self) -> None:
+        """Make the parameters and moments of the first run those of all."""
+        optimizer, (first, *others) = self._first.optimizer, self._own
+        for name, parameter in first.items():
+            state = optimizer.state_of(parameter)
+            for seat, own in zip(self.seats[1:], others, strict=True):
+                own[name].data = parameter.data
+                seat.training.optimizer.state[own[name]] = state
+        self._repeater, self._is_shared = Repeater(optimizer, self._first.state.generator, self._recordings), True
 
     def step(self) -> None:
         """One step of all; each finds its terms at its seat."""
+        assert self._repeater is not None, "parameters are stacked, or shared"
         assert all(seat.terms is None for seat in self.seats), "they take one epoch each in turn"
-        # Not the first step, which makes what later ones find.
-        if self._recorded is None and self._steps == 1 and self._can_record():
-            self._recorded = self._recordings.record(self._step, self._leader.state.generator)
-        terms = self._recorded() if self._recorded else self._step()
-        self._steps += 1
-        drawn = self._leader.state.generator.get_state()
+        terms = self._repeater(partial(self._first.step, self._batch) if self._is_shared else self.stacked_step)
+        drawn = self._first.state.generator.get_state()
         parts = {name: term.expand(len(self.seats)).unbind() for name, term in terms.items()}
         for place, seat in enumerate(self.seats):
             seat.take({name: some[place] for name, some in parts.items()})
-            if seat.training is not self._leader:  # all draw the same, and may be saved between two steps
+            if place:  # all draw the same, and may be saved between two steps
                 seat.training.state.generator.set_state(drawn)
 
-    def _can_record(self) -> bool:
-        runtime = self._leader.setup.runtime
-        on_gpu = runtime.device.type == "cuda" and can_record()
-        return on_gpu and self._never_waits()
-
-    def _never_waits(self) -> bool:
-        return never_waits(self._leader, lambda: self.seats[0].batch)
-
-    def _step(self) -> Terms:
-        raise NotImplementedError
-
-    @property
-    def _optimizer(self) -> Adam:
-        return self._leader.optimizer
-
-    def end(self) -> None:
-        """The memories after the task, each at its seat; none where the method's end of a task cannot be mapped."""
-        trainings, kinds = [seat.training for seat in self.seats], list[Any]()
-        generator, drawn = self._leader.state.generator, self._leader.state.generator.get_state()
-        methods, networks = [one.method for one in trainings], [one.network for one in trainings]
-
-        def ended(method: Trained, network: Network, value: Any) -> list[Tensor]:
-            memory, context, taught = value
-            end = partial(method.end_task, network, memory, context, generator)
-            kinds.append(called(context.teacher, taught, lambda _: end()) if taught else end())
-            return list(leaves(kinds[-1]))
-
-        try:
-            found = Mapped(methods, networks, self._values(self._with_contexts(trainings)))(ended)
-        except Exception:  # one that is wrong says so alone
-            found = []
-        if not found or not torch.equal(generator.get_state(), drawn):
-            generator.set_state(drawn)
-            return
-        for seat, some in zip(self.seats, zip(*found, strict=True), strict=True):
-            seat.ended.append(rebuilt(kinds[-1], map(laid_out, some)))
-
-    def _values(self, trainings: Sequence[Training]) -> list[Any]:
-        """What may differ between runs: memory, context, and the teacher's parameters."""
-        return [[one.state.memory, one.context, _parameters(one.context.teacher)] for one in trainings]
-
-    def _with_contexts(self, trainings: Sequence[Training]) -> Sequence[Training]:
-        """With what was found for all of them together."""
-        return trainings
+    def stacked_step(self) -> Terms:
+        """One step of the stacked parameters."""
+        terms = self.loss()
+        self._adam.zero_grad()
+        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        self._adam.step()
+        return {name: term.detach() for name, term in terms.items()}
 
     def part(self) -> None:
         """Give every run its parameters and moments in memory of its own."""
-        if self._recorded:
-            self._optimizer.zero_grad()  # gradients are in the recording's memory
-            self._recorded.close()
+        if self._repeater:
+            self._repeater.close()
         for seat, own in zip(self.seats, self._own, strict=True):
             known = seat.training.optimizer.state
             for parameter in own.values():
@@ -379,141 +397,17 @@ class _Group:
                 known[parameter] = {key: laid_out(value) for key, value in known[parameter].items()}
 
 
-class _Same(_Group):
-    """Runs that compute the very same, as with other gammas in a first task: the first takes the steps of all."""
+def _looking_back(trainings: Sequence[Training], graph: Operators) -> list[Any]:
+    """Contexts with the teachers' embeddings computed as those of the networks themselves.
 
-    def __init__(self, seats: Sequence[Seat], recordings: Recordings) -> None:
-        super().__init__(seats, recordings)
-        for name, parameter in self._own[0].items():
-            state = self._optimizer.state_of(parameter)
-            for seat, own in zip(seats[1:], self._own[1:], strict=True):
-                own[name].data = parameter.data
-                seat.training.optimizer.state[own[name]] = state
-
-    def _step(self) -> Terms:
-        return self._leader.step(self.seats[0].batch)
-
-
-class _Together(_Group):
-    """Runs whose parameters are stacked."""
-
-    def __init__(self, seats: Sequence[Seat], recordings: Recordings) -> None:
-        super().__init__(seats, recordings)
-        trainings = [seat.training for seat in seats]
-        self._contexts = self._recalled(trainings)
-        values = self._values(self._with_contexts(trainings))
-        self._mapped = Mapped([one.method for one in trainings], [one.network for one in trainings], values)
-        stacked = self._mapped.to_train()
-        rate = self._leader.state.learning_rate
-        assert rate is not None, "a task has begun"
-        self._stacked, self._adam = stacked, Adam(stacked.values(), rate, self._leader.setup.train.weight_decay)
-
-    @property
-    def _optimizer(self) -> Adam:
-        return self._adam
-
-    def tried(self) -> bool:
-        """Compute the loss and its gradients once; says whether a number in which the runs differ is a part of it."""
-        numbers = list(self._mapped.numbers.values())
-        for number in numbers:
-            number.requires_grad_()
-        total = torch.stack(list(self.loss().values())).sum()
-        weights = list(self._stacked.values())
-        found = torch.autograd.grad(total, [*weights, *numbers], allow_unused=True)
-        for number in numbers:
-            number.requires_grad_(False)
-        return any(gradient is not None for gradient in found[len(weights) :])
-
-    def _with_contexts(self, trainings: Sequence[Training]) -> Sequence[Training]:
-        return [replace(one, context=context) for one, context in zip(trainings, self._contexts, strict=True)]
-
-    def taken(self) -> "_Together":
-        """Make the parameters and moments of the runs parts of the stacked ones."""
-        for name, parameter in self._stacked.items():
-            dim, state = self._mapped.dims[name], self._adam.state_of(parameter)
-            states = [seat.training.optimizer.state for seat in self.seats]
-            pairs = list(zip(states, self._own, strict=True))
-            if moments := [known[own[name]] for known, own in pairs if own[name] in known]:
-                state |= {key: side_by_side(moments, key, dim) for key in ("exp_avg", "exp_avg_sq")}
-                state["step"] = moments[0]["step"].clone()
-            for place, (known, own) in enumerate(pairs):
-                own[name].data = parameter.data.select(dim, place)
-                parts = {key: value.select(dim, place) if value.dim() else value for key, value in state.items()}
-                known[own[name]] = parts
-        return self
-
-    def _recalled(self, trainings: Sequence[Training]) -> list[Any]:
-        """Contexts with the teachers' embeddings computed as those of the networks themselves.
-
-        Where nothing was learned yet, both are then the same to the bit: how far they are apart is a norm, whose
-        gradient would make a direction of the smallest difference.
-        """
-        contexts = [one.context for one in trainings]
-        teachers = [one.teacher for one in contexts if one.looks_back and one.teacher is not None]
-        if len(teachers) < len(contexts):
-            return contexts
-        graph = self.seats[0].batch.graph
-        mapped = Mapped([one.method for one in trainings], teachers, [None] * len(teachers))
-        with torch.no_grad():
-            found = mapped(lambda method, network, value: network.encoder(graph))
-        return [replace(context, recalled=rows) for context, rows in zip(contexts, found, strict=True)]
-
-    def loss(self) -> Terms:
-        """The terms of all runs, stacked."""
-        batch, generator, network = self.seats[0].batch, self._leader.state.generator, self._leader.network
-
-        def terms(method: Trained, network: Network, value: Any) -> Terms:
-            memory, context, taught = value
-
-            def loss(_: object) -> Terms:
-                return method.loss(network, memory, batch, context, generator)
-
-            return called(context.teacher, taught, loss) if taught else loss(None)
-
-        network.train()
-        try:
-            found: Terms = self._mapped(terms)
-            return found
-        finally:
-            network.eval()
-
-    def _step(self) -> Terms:
-        terms = self.loss()
-        self._adam.zero_grad()
-        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
-        self._adam.step()
-        return {name: term.detach() for name, term in terms.items()}
-
-    def _never_waits(self) -> bool:
-        return runs_ahead(self.tried, self._leader.state.generator)
-
-
-def _parameters(network: Network | None) -> dict[str, Tensor]:
-    return {} if network is None else dict(network.named_parameters())
-
-
-def _moments(training: Training) -> list[dict[str, Tensor]]:
-    """Of every parameter, in the order of their names; nothing of one that has taken no step."""
-    states = [training.optimizer.state.get(parameter, {}) for parameter in training.network.parameters()]
-    return [dict(sorted(state.items())) for state in states]
-
-
-def _steps(training: Training) -> list[float]:
-    """How many steps each parameter has taken."""
-    states = _moments(training)
-    known = [state["step"] for state in states if state]
-    taken = iter(torch.stack(known).tolist() if known else [])
-    return [next(taken) if state else 0.0 for state in states]
-
-
-# ---------------------------------------------------------------------- states that are alike
-
-
-def are_alike(methods: Sequence[Trained], states: Sequence[State]) -> bool:
-    """Whether there are several runs of one method, and they differ in numbers alone."""
-    if len(states) < 2 or any(state.network is None for state in states):
-        return False
-    kinds = [without_numbers(method) for method in methods]
-    outlines = [outline([state.memory, _parameters(state.network)]) for state in states]
-    same = all(kind == kinds[0] for kind in kinds) and all(one == outlines[0] for one in outlines)
-    return same and all(state.classes == states[0].classes for state in states)
+    Where nothing was learned yet, both are then the same to the bit: how far they are apart is a norm, whose
+    gradient would make a direction of the smallest difference.
+    """
+    contexts = [one.context for one in trainings]
+    if any(context.before is None for context in contexts):
+        return contexts
+    encoder = contexts[0].teacher.encoder
+    mapped = Mapped([one.method for one in trainings], [[one.teacher] for one in contexts], [None] * len(contexts))
+    with torch.no_grad():
+        found = mapped(lambda method, value: encoder(graph))
+    return [replace(context, before=rows) for context, rows in zip(contexts, found, strict=True)]

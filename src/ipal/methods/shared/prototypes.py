@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend import fused
 from ipal.backend.checks import check_counts, require
 from ipal.config import Positive
 from ipal.methods.base import Space, TaskContext, Trained
@@ -130,13 +129,6 @@ class PrototypeMemory:
         """`k` embeddings from the Gaussian of every class: (classes * k, width)."""
         noise = torch.randn(len(self), k, self.mean.shape[1], generator=generator, device=self.mean.device)
         return (self.mean[:, None] + self.variance.sqrt()[:, None] * noise).flatten(0, 1)
-
-    def draw_directions(self, k: int, generator: torch.Generator) -> Tensor:
-        """The same, scaled to length one."""
-        if not fused.can_fuse(self.mean):
-            return unit(self.draw(k, generator))
-        noise = torch.randn(len(self), k, self.mean.shape[1], generator=generator, device=self.mean.device)
-        return fused.directions_drawn(self.mean, self.variance, noise)
 
     def of(self, classes: Tensor) -> "PrototypeMemory":
         """What is remembered of `classes`, in their order."""

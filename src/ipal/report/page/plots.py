@@ -1,17 +1,85 @@
-"""Charts as `static/charts.js` draws them, in plain dicts.
+"""What a page is made of, as plain values: numbers in boxes, tables, and charts as `static/charts.js` draws them.
 
 Colours are names (`@ink`, `@series3`), which the page's script replaces by those of the theme. In `hover`, `{y:.2f}` is
 replaced by the value of the point.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ipal.report.page.parts import Spec
+from ipal.report.cells import CellTable
+from ipal.report.statistics import scale_from
+
+Spec = dict[str, Any]
+"""A chart as `static/charts.js` draws it: `traces`, `height`, and the axes `x` and `y`."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart and how to read it. The page makes the table of its numbers from it."""
+
+    key: str
+    title: str
+    reading: str
+    """How to read it."""
+    spec: Spec
+    """What all choices have in common."""
+    options: Sequence[str] = ()
+    """To choose from what is shown."""
+    changes: Sequence[Spec] = ()
+    """What each option puts in the place of the chart's own."""
+    chosen: int = 0
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number in a box."""
+
+    name: str
+    value: str
+    note: str
+    unit: str = ""
+    tone: str = ""
+    """good, warn or nothing."""
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A part of the page with a heading."""
+
+    key: str
+    title: str
+    lead: str = ""
+    facts: Sequence[Fact] = ()
+    code: str = ""
+    """A line to copy."""
+    content: Sequence[Chart | CellTable] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """All of it."""
+
+    title: str
+    verdict: str
+    """One sentence: what came out."""
+    subtitle: str
+    facts: Sequence[Fact]
+    warnings: Sequence[str]
+    sections: Sequence[PageSection]
+    download: Any = field(repr=False)
+    """Everything known, as plain data."""
+    name: str
+    """Prefix of file names of downloads."""
+
+
+# ---------------------------------------------------------------------- charts
 
 SERIES = 8
 """Number of distinct colours; then they repeat with another marker."""
-SYMBOLS = ("circle", "square", "diamond", "triangle", "cross", "pentagon", "hexagon", "wedge", "hourglass")
+SYMBOLS = ("circle", "square", "diamond", "triangle", "cross", "pentagon", "hexagon")
 DASHES = ("", "7 4", "2 3", "8 3 2 3", "12 4", "12 3 2 3")
 LABELLED_CELLS = 144
 """Cells of a heat map that have room for their number."""
@@ -19,28 +87,23 @@ LABELLED_CELLS = 144
 Values = Sequence[float | None]
 
 
-def colour(index: int) -> str:
-    return f"@series{index % SERIES}"
-
-
 def tasks(count: int) -> list[str]:
     return [f"task {index + 1}" for index in range(count)]
 
 
-def spec(traces: Sequence[Spec], height: int, x: Spec, y: Spec | Sequence[Spec], **more: Any) -> Spec:
-    """A chart of these traces; several axes `y` are panels, one above the other."""
+def spec(traces: Sequence[Spec], height: int, x: Spec, y: Spec, **more: Any) -> Spec:
+    """A chart of these traces."""
     return {"traces": traces, "height": height, "x": x, "y": y, **more}
 
 
 def axis(title: str, **more: Any) -> Spec:
-    """`low` and `high` are its ends; `names` make it one of names, cut where they are long; `log`, `suffix`, `bare`."""
+    """`low` and `high` are its ends; `names` make it one of names, cut where they are long; `suffix`."""
     return {"title": title, **more}
 
 
 def percent_axis(title: str, values: Values = (0,)) -> Spec:
     """From a round number below the lowest value to 100."""
-    lowest = min((value for value in values if value is not None), default=0)
-    return axis(title, low=max(0, (lowest - 4) // 10 * 10), high=102, suffix=" %")
+    return axis(title, low=scale_from(value for value in values if value is not None), high=102, suffix=" %")
 
 
 def heat_map(
@@ -49,8 +112,6 @@ def heat_map(
     values: Sequence[Values],
     titles: tuple[str, str, str],
     hover: str,
-    *,
-    square: bool = False,
     **look: Any,
 ) -> Spec:
     """Values by row and column; `titles` are those of rows, columns and values.
@@ -63,9 +124,7 @@ def heat_map(
     if len(rows) * len(columns) > LABELLED_CELLS:
         trace["digits"] = None
     height = 100 + (max(22, 340 // len(rows)) if len(rows) <= 20 else 12) * len(rows)
-    least, most = (420, 760) if square else (320, 980)
-    across, down = axis(titles[1], names=columns), axis(titles[0], names=rows)
-    return spec([trace], min(max(height, least), most), across, down)
+    return spec([trace], min(max(height, 320), 980), axis(titles[1], names=columns), axis(titles[0], names=rows))
 
 
 def line(name: str, x: Sequence[Any], y: Values, index: int, hover: str, *, is_main: bool = False, **more: Any) -> Spec:
@@ -73,12 +132,9 @@ def line(name: str, x: Sequence[Any], y: Values, index: int, hover: str, *, is_m
 
     `low` and `high` are the bounds of a band around it, `markers` tells whether its points are marked.
     """
-    tint, width, dash = ("@ink", 3.5, "") if is_main else (colour(index), 2, DASHES[index // SERIES % len(DASHES)])
-    symbol, size = ("star", 11) if is_main else (SYMBOLS[index % len(SYMBOLS)], 7)
+    tint, width, dash = f"@series{index % SERIES}", 2.0, DASHES[index // SERIES % len(DASHES)]
+    symbol, size = SYMBOLS[index % len(SYMBOLS)], 7
+    if is_main:
+        tint, width, dash, symbol, size = "@ink", 3.5, "", "star", 11
     look = {"colour": tint, "width": width, "dash": dash, "symbol": symbol, "size": size, "markers": True}
     return {"kind": "line", "name": name, "x": x, "y": y, "hover": f"{{name}}: {hover}", **look, **more}
-
-
-def bars(name: str, x: Sequence[Any], y: Sequence[Any], index: int, hover: str, **more: Any) -> Spec:
-    """Bars that stand upon those of earlier traces; they lie where `y` are names. `width` is in units of the axis."""
-    return {"kind": "bars", "name": name, "x": x, "y": y, "colour": colour(index), "hover": hover, "width": 0.8, **more}

@@ -1,32 +1,22 @@
-"""The page of one run."""
+"""The page of one run, with its sections on what it cost and how it was made."""
 
-from collections import Counter
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
-from ipal.report.cells import plural, signless
+from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig, Tree, attribute_docs
+from ipal.report.cells import Cell, CellTable, plural, seconds, signless, table
 from ipal.report.collect import Run
-from ipal.report.page.confusion import Counts
-from ipal.report.page.cost import cost_section, retained_section
-from ipal.report.page.parts import Fact, Page, seconds
-from ipal.report.page.scores import accuracy_section, classes_section, confusion_section, counts_of
-from ipal.report.page.setup import setup_section
-from ipal.report.page.training import along_section, drift_section, losses_section, plane_section
-from ipal.report.tables import size
+from ipal.report.page.plots import Fact, Page, PageSection
+from ipal.report.page.sections import accuracy_section, along_section, classes_section, training_section
+from ipal.report.tables import as_text, as_yaml
+from ipal.system.units import size
 
-SECTIONS = (
-    accuracy_section,
-    along_section,
-    classes_section,
-    confusion_section,
-    losses_section,
-    plane_section,
-    drift_section,
-    retained_section,
-    cost_section,
-    setup_section,
-)
+OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
+FOUND = ("dataset_hash", "plugins")
+"""What the graph and installed packages say by themselves."""
 LEAST = 0.05
 """Points of accuracy that print as more than nothing."""
 
@@ -35,10 +25,10 @@ def one_run(run: Run) -> Page:
     """Everything about a run, what matters most first."""
     sizes = run.split
     split = f"{sizes[0]} classes each" if len({*sizes}) == 1 < len(sizes) else f"{'+'.join(map(str, sizes))} classes"
+    sections = (
+        accuracy_section, along_section, classes_section, training_section, cost_section, setup_section,
+    )  # fmt: skip
     model = f"{run.result['model']}. " if "model" in run.result else ""
-    warnings = [str(remark) for remark in run.closer.get("remarks", ())]
-    if remark := run.data_remark:
-        warnings.insert(0, f"About this graph: {remark}")
     return Page(
         title=f"{run.result['title']} on {run.dataset}",
         verdict=verdict(run),
@@ -46,8 +36,8 @@ def one_run(run: Run) -> Page:
             f"{model}{plural(len(sizes), 'task')} of {split}, one after the other; seed {run.seed}. Run {run.name}."
         ),
         facts=headline(run),
-        warnings=warnings,
-        sections=[found for section in SECTIONS if (found := section(run))],
+        warnings=[f"About this graph: {run.data_remark}"] if run.data_remark else [],
+        sections=[found for section in sections if (found := section(run))],
         download=run.as_plain(),
         name=run.name,
     )
@@ -70,43 +60,95 @@ def headline(run: Run) -> list[Fact]:
 
 
 def verdict(run: Run) -> str:
-    """AP, the task that lost most since it was learned, and the class that it lost most nodes to."""
-    score = f"AP {run.scores['AP']:.1f} %"
-    lost = run.matrix.diagonal() - run.matrix[-1]
+    """AP, and the task that lost most since it was learned."""
+    score, lost = f"AP {run.scores['AP']:.1f} %", run.matrix.diagonal() - run.matrix[-1]
     task = int(np.argmax(lost))
     if len(lost) == 1:
         return f"{score} on a single task, so nothing could be forgotten."
     if lost[task] < LEAST:
         return f"{score}; no task lost accuracy after it was learned."
-    to = _where_to(run, task)
-    return f"{score}; task {task + 1} lost {lost[task]:.1f} points since it was learned{to}."
+    return f"{score}; task {task + 1} lost most since it was learned, {lost[task]:.1f} points."
 
 
-def _where_to(run: Run, task: int) -> str:
-    """Nothing where the task shares its classes with others: its nodes are not told apart."""
-    names, counts = run.confusion.classes, counts_of(run)
-    classes = Counter(str(name) for one in run.protocol["classes"] for name in one)
-    own = [place for place, one in enumerate(run.task_of_class) if one == task]
-    shared = any(classes[names[place]] > 1 for place in own)
-    gain = None if shared or not own else taken(counts[task], counts[-1], own)
-    if gain is None:
-        return ""
-    place, share = gain
-    most = "most of them" if share > 0.5 else "the largest part"
-    when = run.task_of_class[place]
-    which = "of its own" if when == task else f"learned in task {when + 1}"
-    return f", {most} to {named(names[place])}, {which}"
+def cost_section(run: Run) -> PageSection:
+    """What is kept, how long it took, how much memory, on what."""
+    timing, retained = run.result["timing"], run.result["retained"]
+    lead = "By its method the model stores no raw node. What it does keep is all here."
+    if run.stores_exemplars:
+        lead = "Raw nodes of earlier tasks are stored: anyone who has the model has them."
+    boxes = [
+        Fact("an epoch", seconds(run.costs["seconds_per_epoch"]), "mean over tasks"),
+        Fact("evaluation", seconds(timing["evaluation_seconds"]), "of the whole time, testing after every task"),
+        Fact("peak memory", size(run.costs["peak_bytes"]), "the most the process held"),
+    ]
+    notes = [f"Measured on: {run.machine}.", "'ipal audit RUN' shows what can be reconstructed from the model."]
+    if (turns := timing["runs_taking_turns"]) > 1:
+        notes.append(f"{turns} runs took turns in one process: times are those of this run, memory is that of all.")
+    items = sorted(((item["what"], item["bytes"]) for item in retained["items"]), key=lambda item: -item[1])
+    kept = table("All that is kept", ("what", "size"), [(what, Cell(size(count), count)) for what, count in items])
+    return PageSection("cost", "Memory and time", lead=lead, facts=boxes, content=[kept], notes=notes)
 
 
-def taken(before: Counts, after: Counts, own: Sequence[int]) -> tuple[int, float] | None:
-    """Which class took the most nodes of the classes `own` between two moments, and its share of all that went."""
-    gains = after[own].astype(np.int64)
-    gains[:, : before.shape[1]] -= before[own]
-    gains[range(len(own)), own] = 0
-    total = gains.sum(axis=0).clip(min=0)
-    return (int(total.argmax()), float(total.max() / total.sum())) if total.any() else None
+def setup_section(run: Run) -> PageSection:
+    """Everything that decided the numbers."""
+    data = run.result["data"]
+    notes = [
+        "The command makes the same run in a folder of the same name. It looks for the graph under IPAL_DATA, or where "
+        "--data-root says."
+    ]
+    if data.get("preprocessing"):
+        notes.append(f"Features: {data['preprocessing']}.")
+    if data.get("features_looked_beyond_task"):
+        notes.append("Features of this graph were computed from all of it, not from one task at a time.")
+    if dropped := run.protocol.get("dropped_classes"):
+        notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
+    asked = dict(run.environment.get("asked") or run.config.to_tree())
+    if "settings" in asked:
+        asked[run.config.method] = asked.pop("settings")
+    return PageSection(
+        "setup",
+        "How it was made",
+        code=command(asked),
+        notes=notes,
+        content=[_settings_table(run.config, dict(flat(asked))), _software_table(run)],
+    )
 
 
-def named(name: str) -> str:
-    """A name in quotation marks; a number as that of a class."""
-    return f"class {name}" if name.lstrip("-").isdecimal() else f"“{name}”"
+def command(asked: Tree) -> str:
+    """`ipal run …` with the settings that were asked for; all others are defaults."""
+    words = ["ipal", "run"]
+    for name, value in flat(asked):
+        if name in OPTIONS:
+            words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+        elif name not in FOUND:
+            words += ["--set", f"{name}={as_yaml(value)}"]
+    return shlex.join(words)
+
+
+def flat(tree: Tree) -> Iterator[tuple[str, Any]]:
+    """Settings by dotted name. Only sections are opened: a value that is a mapping stays one."""
+    for name, value in tree.items():
+        if isinstance(value, dict) and name not in FOUND:
+            yield from ((f"{name}.{inner}", leaf) for inner, leaf in value.items())
+        else:
+            yield name, value
+
+
+def _settings_table(config: RunConfig, asked: Mapping[str, Any]) -> CellTable:
+    parts = {"": RunConfig, "protocol.": ProtocolConfig, "encoder.": EncoderConfig, "train.": TrainConfig}
+    meanings = {before + name: text for before, part in parts.items() for name, text in attribute_docs(part).items()}
+    rows = []
+    for name, value in flat(config.to_tree()):
+        text = as_text(value)
+        rows.append((name, Cell(text, text, "best" if name in asked else ""), meanings.get(name, "")))
+    return table("All settings; bold were asked for", ("setting", "value", "meaning"), rows)
+
+
+def _software_table(run: Run) -> CellTable:
+    known = run.environment
+    rows = [("run", run.name), ("graph (SHA-256)", run.result["data"]["hash"])]
+    rows.append(("split of nodes (SHA-256)", run.protocol.get("split_hash", "")))
+    rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]
+    names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads")
+    rows += [(name.replace("_", " "), str(known[name])) for name in names if known.get(name) is not None]
+    return table("Graph, software and machine", ("what", "which"), rows)

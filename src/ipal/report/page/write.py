@@ -4,32 +4,33 @@ import base64
 import gzip
 import hashlib
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ipal.errors import ConfigError
-from ipal.report.collect import Run
+from ipal.report.collect import Comparison, Run
 from ipal.report.page.comparison import several_runs
-from ipal.report.page.parts import Page
+from ipal.report.page.plots import Chart, Page
 from ipal.report.page.single import one_run
 from ipal.system.files import check_target, make_folder, write_atomically
 
 
-def default_path(runs: Sequence[Run]) -> Path:
+def default_path(benches: Sequence[Comparison], runs: Sequence[Run]) -> Path:
     """Default path of a page: of one run, its folder."""
-    return runs[0].folder.path / "report.html" if len(runs) == 1 else Path("report") / "runs.html"
+    is_one = len(runs) == 1 and not benches
+    return runs[0].folder.path / "report.html" if is_one else Path("report") / "runs.html"
 
 
-def make_page(runs: Sequence[Run], path: Path, remarks: Sequence[str] = ()) -> Path:
-    """Write the page of one run, or the comparison of several; returns the path.
+def make_page(benches: Sequence[Comparison], runs: Sequence[Run], path: Path, remarks: Sequence[str] = ()) -> Path:
+    """Write the page of one run, or the comparison of benches and runs; returns the path.
 
     `remarks` are sentences on runs that could not be taken.
     """
     check_path(path)
-    content = render(one_run(runs[0]) if len(runs) == 1 else several_runs(runs, remarks))
+    is_one = len(runs) == 1 and not benches
+    content = render(one_run(runs[0]) if is_one else several_runs(benches, runs, remarks))
     make_folder(path.parent)
     write_atomically(path, content)
     return path
@@ -46,7 +47,7 @@ def check_path(path: Path) -> None:
 
 def render(page: Page) -> str:
     """The page as one HTML text."""
-    shown = [chart for section in page.sections for chart in section.charts]
+    shown = [part for section in page.sections for part in section.content if isinstance(part, Chart)]
     charts = {one.key: {**one.spec, "changes": one.changes, "chosen": one.chosen} for one in shown}
     scripts = {name: _static(f"{name}.js") for name in ("theme", "charts", "page")}
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -69,17 +70,8 @@ def render(page: Page) -> str:
 
 def packed(content: Any) -> str:
     """JSON, compressed, as text: it would be most of a page."""
-    text = json.dumps(_finite(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def _finite(content: Any) -> Any:
-    """JSON knows no NaN and no infinity."""
-    if isinstance(content, Mapping):
-        return {str(name): _finite(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -1,5 +1,5 @@
 "use strict";
-// Draws charts as SVG: lines, bars, points and heat maps. All looks are attributes, so that a drawing can be saved as it is.
+// Draws charts as SVG: lines and heat maps. All looks are attributes, so that a drawing can be saved as it is.
 // Specs are made by plots.py.
 const Charts = (() => {
   const TEXT = 12; // pixels of a letter
@@ -65,9 +65,7 @@ const Charts = (() => {
     triangle: ring(3),
     pentagon: ring(5),
     hexagon: ring(6),
-    wedge: ring(3, Math.PI),
     star: ring(10, 0, 0.45),
-    hourglass: [[-0.8, -0.9], [0.8, -0.9], [-0.8, 0.9], [0.8, 0.9]],
     cross: [[-0.3, -1], [0.3, -1], [0.3, -0.3], [1, -0.3], [1, 0.3], [0.3, 0.3], [0.3, 1], [-0.3, 1], [-0.3, 0.3], [-1, 0.3],
       [-1, -0.3], [-0.3, -0.3]],
   };
@@ -83,23 +81,16 @@ const Charts = (() => {
   // ------------------------------------------------------------------ axes
 
   function bounds(axis, values) {
-    const known = values.filter((value) => value !== null && (!axis.log || value > 0));
+    const known = values.filter((value) => value !== null);
     let low = known.reduce((one, other) => Math.min(one, other), axis.low ?? Infinity);
     let high = axis.high ?? known.reduce((one, other) => Math.max(one, other), -Infinity);
-    if (low === Infinity) [low, high] = [axis.log ? 0.1 : 0, 1];
+    if (low === Infinity) [low, high] = [0, 1];
     if (!(high > low)) high = low + (Math.abs(low) || 1);
-    if (axis.log) return [low / 1.3, high * 1.3];
     const room = (high - low) * 0.05;
     return [axis.low ?? low - room, axis.high ?? high + room];
   }
 
-  function ticksOf(axis, low, high, most) {
-    if (axis.bare) return [];
-    if (axis.log) {
-      const factors = high / low < 200 ? [1, 2, 5] : [1];
-      const powers = Array.from({ length: 60 }, (_, at) => 10 ** (at - 30));
-      return powers.flatMap((power) => factors.map((one) => one * power)).filter((one) => one >= low && one <= high);
-    }
+  function ticksOf(low, high, most) {
     const raw = (high - low) / most;
     const power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999) * power;
@@ -117,32 +108,14 @@ const Charts = (() => {
       return { at: (value) => places.get(value), ticks, unit: Math.abs(step) };
     }
     const [low, high] = bounds(axis, values);
-    const scaled = axis.log ? Math.log : Number;
-    const unit = (to - from) / (scaled(high) - scaled(low));
-    const at = (value) => (value === null || (axis.log && value <= 0) ? undefined : from + (scaled(value) - scaled(low)) * unit);
-    const found = ticksOf(axis, low, high, Math.max(2, Math.min(7, Math.abs(to - from) / 55)));
-    return { at, ticks: found.map((value) => [at(value), plain(value) + (axis.suffix || "")]), unit: Math.abs(unit), zero: from };
+    const unit = (to - from) / (high - low);
+    const at = (value) => (value === null ? undefined : from + (value - low) * unit);
+    const found = ticksOf(low, high, Math.max(2, Math.min(7, Math.abs(to - from) / 55)));
+    return { at, ticks: found.map((value) => [at(value), plain(value) + (axis.suffix || "")]) };
   }
 
-  /** Both scales of a plane, whose units are equally long. */
-  function plane(traces, left, right, top, bottom) {
-    const [xs, ys] = ["x", "y"].map((name) => bounds({}, traces.flatMap((trace) => trace[name])));
-    const unit = Math.min((right - left) / (xs[1] - xs[0]), (bottom - top) / (ys[1] - ys[0]));
-    const x = { at: (value) => (left + right) / 2 + (value - (xs[0] + xs[1]) / 2) * unit, ticks: [] };
-    return [x, { at: (value) => (top + bottom) / 2 - (value - (ys[0] + ys[1]) / 2) * unit, ticks: [] }];
-  }
-
-  /** What an axis must reach: bands, and bars that stand upon each other. */
-  function reached(traces) {
-    const piles = new Map();
-    return traces.flatMap((trace) => {
-      if (trace.kind !== "bars") return [...trace.y, ...(trace.low || []), ...(trace.high || [])];
-      return trace.y.map((value, at) => {
-        piles.set(trace.x[at], (piles.get(trace.x[at]) || 0) + value);
-        return piles.get(trace.x[at]);
-      });
-    });
-  }
+  /** What an axis must reach, bands included. */
+  const reached = (traces) => traces.flatMap((trace) => [...trace.y, ...(trace.low || []), ...(trace.high || [])]);
 
   // ------------------------------------------------------------------ one drawing
 
@@ -180,10 +153,9 @@ const Charts = (() => {
       const [beside, below] = look.width < NARROW ? [14, 12] : [26, 18];
       const named = (axis, most) => ({ ...axis, shown: new Map((axis.names || []).map((name) => [name, cut(name, most)])) });
       const widest = (axis) => Math.max(0, ...[...axis.shown.values()].map((words) => this.wide(words)));
-      this.panels = [spec.y].flat().map((axis) => named(axis, beside));
+      this.down = named(spec.y, beside);
       this.across = named(spec.x, below);
-      const room = (axis) => (axis.bare ? 8 : (axis.names ? widest(axis) : 44) + (axis.title ? 38 : 12));
-      this.left = Math.max(...this.panels.map(room));
+      this.left = (spec.y.names ? widest(this.down) : 44) + 38;
       const { digits = null } = this.first;
       const least = digits === null ? 260 : this.left + 20 + CELL * spec.x.names.length;
       this.width = Math.max(look.width, least);
@@ -192,42 +164,31 @@ const Charts = (() => {
       const step = spec.x.names ? (this.right - this.left) / spec.x.names.length : Infinity;
       this.isTurned = longest + 8 > step;
       if (this.isTurned) this.left = Math.max(this.left, 0.71 * longest - step / 2 + 10);
-      const ticks = spec.x.bare ? 0 : this.isTurned ? 0.71 * longest + 20 : 22;
-      this.height = spec.x.bare ? Math.min(spec.height, this.width) : spec.height;
-      this.bottom = this.height - ticks - (spec.x.title ? 24 : 8);
+      const ticks = this.isTurned ? 0.71 * longest + 20 : 22;
+      this.height = spec.height;
+      this.bottom = this.height - ticks - 24;
       this.top = spec.borders ? 28 : 14;
     }
 
     paint() {
-      const { spec, left, right } = this;
-      const gap = 28;
-      const shares = this.panels.map((axis) => axis.share || 1);
-      const unit = (this.bottom - this.top - gap * (shares.length - 1)) / shares.reduce((one, other) => one + other);
-      let x = scaleOf(spec.x, this.traces.flatMap((trace) => trace.x || []), left, right);
-      let top = this.top;
-      this.panels.forEach((axis, panel) => {
-        const bottom = top + shares[panel] * unit;
-        const traces = this.traces.filter((trace) => (trace.panel || 0) === panel);
-        let y = axis.names ? scaleOf(axis, [], top, bottom) : scaleOf(axis, reached(traces), bottom, top);
-        if (axis.bare && traces.length) [x, y] = plane(traces, left, right, top, bottom);
-        this.besides(axis, y, top, bottom);
-        if (panel === shares.length - 1) this.beneath(x);
-        for (const [at, name] of spec.borders || []) this.border(x.at(at), name, top, bottom, panel);
-        for (const trace of traces) if (trace.low) this.band(trace, x, y);
-        const piles = new Map();
-        for (const trace of traces) this[trace.kind](trace, x, y, piles);
-        top = bottom + gap;
-      });
+      const { spec, traces, left, right, top, bottom } = this;
+      const x = scaleOf(spec.x, traces.flatMap((trace) => trace.x || []), left, right);
+      const y = spec.y.names ? scaleOf(spec.y, [], top, bottom) : scaleOf(spec.y, reached(traces), bottom, top);
+      this.besides(y);
+      this.beneath(x);
+      for (const [at, name] of spec.borders || []) this.border(x.at(at), name);
+      for (const trace of traces) if (trace.low) this.band(trace, x, y);
+      for (const trace of traces) this[trace.kind](trace, x, y);
     }
 
-    besides(axis, y, top, bottom) {
+    besides(y) {
       for (const [at, words] of y.ticks) {
-        if (!axis.names) this.rule(this.left, at, this.right, at);
-        this.text(this.left - 8, at + 4, axis.shown.get(words) ?? words, { "text-anchor": "end" });
+        if (!this.down.names) this.rule(this.left, at, this.right, at);
+        this.text(this.left - 8, at + 4, this.down.shown.get(words) ?? words, { "text-anchor": "end" });
       }
-      const middle = (top + bottom) / 2;
+      const middle = (this.top + this.bottom) / 2;
       const turned = { "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` };
-      if (axis.title) this.text(12, middle + 4, cut(axis.title, Math.floor((bottom - top) / 7)), turned);
+      this.text(12, middle + 4, cut(this.down.title, Math.floor((this.bottom - this.top) / 7)), turned);
     }
 
     beneath(x) {
@@ -238,20 +199,20 @@ const Charts = (() => {
         this.text(this.isTurned ? at + 4 : at, this.isTurned ? y - 4 : y, this.across.shown.get(words) ?? words, look);
       }
       const middle = (this.left + this.right) / 2;
-      if (this.across.title) this.text(middle, this.height - 10, this.across.title, { "text-anchor": "middle" });
+      this.text(middle, this.height - 10, this.across.title, { "text-anchor": "middle" });
     }
 
-    border(x, name, top, bottom, panel) {
-      if (x > this.left + 1) this.rule(x, top, x, bottom, { stroke: this.colour("@muted"), "stroke-dasharray": "2 3" });
+    border(x, name) {
+      if (x > this.left + 1) this.rule(x, this.top, x, this.bottom, { stroke: this.colour("@muted"), "stroke-dasharray": "2 3" });
       const [from, to] = [Math.max(x, this.left), this.named || -Infinity];
-      if (panel || from < to || from + this.wide(name) > this.width) return;
-      this.text(from + 2, top - 10, name);
+      if (from < to || from + this.wide(name) > this.width) return;
+      this.text(from + 2, this.top - 10, name);
       this.named = from + this.wide(name) + 8; // a name that would lie upon it is left out
     }
 
     /** Something under the pointer: around a point, or in a box. */
-    spot(trace, x, y, at, values, box = {}) {
-      this.spots.push({ x, y, ...box, words: () => told(trace.hover, { name: trace.name, about: trace.about?.[at], ...values }) });
+    spot(trace, x, y, values, box = {}) {
+      this.spots.push({ x, y, ...box, words: () => told(trace.hover, { name: trace.name, ...values }) });
     }
 
     band(trace, x, y) {
@@ -273,42 +234,9 @@ const Charts = (() => {
         if (up === undefined) return end(); // a gap
         run.push([across, up]);
         if (trace.markers) sign(this.layer, trace, across, up, { fill: tint });
-        this.spot(trace, across, up, at, { x: value, y: trace.y[at] });
+        this.spot(trace, across, up, { x: value, y: trace.y[at] });
       });
       end();
-    }
-
-    points(trace, x, y) {
-      trace.x.forEach((value, at) => {
-        const look = { fill: this.colour(trace.colour), "fill-opacity": trace.ringed[at] ? 1 : 0.6 };
-        if (trace.ringed[at]) Object.assign(look, { stroke: this.colour("@ink"), "stroke-width": 1.6 });
-        sign(this.layer, trace, x.at(value), y.at(trace.y[at]), look);
-        this.spot(trace, x.at(value), y.at(trace.y[at]), at, {});
-      });
-    }
-
-    bars(trace, x, y, piles) {
-      const fill = this.colour(trace.colour);
-      trace.x.forEach((value, at) => {
-        const other = trace.y[at];
-        if (typeof other === "string") {
-          const [end, height] = [x.at(value), Math.min(26, 0.7 * y.unit)];
-          this.box(trace, at, { x: this.left, y: y.at(other) - height / 2, w: Math.max(1, end - this.left), h: height }, fill);
-          const isIn = end + this.wide(trace.about[at]) + 12 > this.right;
-          const look = isIn ? { "text-anchor": "end", fill: inkOn(fill) } : { fill: this.colour("@ink") };
-          this.text(isIn ? end - 6 : end + 6, y.at(other) + 4, trace.about[at], { ...look, "data-on": isIn ? fill : "" });
-          return;
-        }
-        const below = piles.get(value) || 0;
-        piles.set(value, below + other);
-        const [top, bottom, width] = [y.at(below + other), y.at(below) ?? y.zero, trace.width * x.unit];
-        if (other > 0) this.box(trace, at, { x: x.at(value) - width / 2, y: top, w: width, h: Math.min(bottom, y.zero) - top }, fill);
-      });
-    }
-
-    box(trace, at, { x, y, w, h }, fill) {
-      add(this.layer, "rect", { x, y, width: w, height: Math.max(h, 0), fill });
-      this.spot(trace, x, y, at, { x: trace.x[at], y: trace.y[at] }, { w, h });
     }
 
     heat(trace, x, y) {
@@ -322,7 +250,7 @@ const Charts = (() => {
           const fill = between(scale, (value - trace.lowest) / (trace.highest - trace.lowest || 1));
           add(this.layer, "rect", { x: left, y: top, width: w - gap, height: h - gap, fill });
           const about = trace.about?.[down]?.[across];
-          this.spot(trace, left, top, 0, { x: this.spec.x.names[across], y: this.spec.y.names[down], z: value, about }, { w, h });
+          this.spot(trace, left, top, { x: this.spec.x.names[across], y: this.spec.y.names[down], z: value, about }, { w, h });
           if (trace.digits === null) return;
           const ink = { "text-anchor": "middle", fill: inkOn(fill), "data-on": fill };
           this.text(left + w / 2 - 1, top + h / 2 + 4, value.toFixed(trace.digits), ink);
@@ -362,10 +290,8 @@ const Charts = (() => {
         const tint = isHidden ? this.colour("@line") : this.colour(trace.colour);
         const dash = { stroke: tint, "stroke-width": trace.width, "stroke-dasharray": trace.dash || "none" };
         const middle = top + 11;
-        if (trace.kind === "line") add(entry, "line", { x1: x + 3, y1: middle, x2: x + 27, y2: middle, ...dash });
-        if (trace.kind === "bars" || trace.markers || trace.kind === "points") {
-          sign(entry, { symbol: "square", ...trace, size: trace.kind === "line" ? trace.size : 11 }, x + 15, middle, { fill: tint });
-        }
+        add(entry, "line", { x1: x + 3, y1: middle, x2: x + 27, y2: middle, ...dash });
+        if (trace.markers) sign(entry, trace, x + 15, middle, { fill: tint });
         const ink = this.colour(isHidden ? "@muted" : "@ink");
         const struck = isHidden ? { "text-decoration": "line-through" } : {};
         add(entry, "text", { x: x + 32, y: middle + 4, fill: ink, ...struck }, words);
@@ -405,14 +331,12 @@ const Charts = (() => {
       const places = y.names.flatMap((row, down) => x.names.map((column, across) => [row, column, ...cell(down, across)]));
       return { columns, rows: places.filter(([, , value]) => value !== null) };
     }
-    const down = [y].flat();
     const isBand = traces.some((trace) => trace.low);
-    const isTold = first.kind === "points";
-    const columns = ["name", ...(isTold ? ["what"] : []), x.title || "x", down.length > 1 ? "value" : down[0].title || "y"];
+    const columns = ["name", x.title, y.title];
     const rows = traces.flatMap((trace) =>
       trace.x.map((value, at) => {
         const band = isBand ? [trace.low?.[at] ?? "", trace.high?.[at] ?? ""] : [];
-        return [trace.name, ...(isTold ? [trace.about[at]] : []), value, trace.y[at] ?? "–", ...band];
+        return [trace.name, value, trace.y[at] ?? "–", ...band];
       }),
     );
     return { columns: [...columns, ...(isBand ? ["low", "high"] : [])], rows };

@@ -39,7 +39,7 @@
 
   // ------------------------------------------------------------------ charts
 
-  const plots = new Map(); // figure -> { spec, chosen, hidden, drawing, isDrawn }
+  const plots = new Map(); // figure -> { spec, chosen, hidden, drawing }
 
   /** A chart as the picker says. */
   const shown = ({ spec, chosen }) => ({ ...spec, ...spec.changes[chosen] });
@@ -51,7 +51,6 @@
     const place = figure.querySelector(".plot");
     const focused = place.contains(document.activeElement) ? document.activeElement.dataset.name : null;
     plot.width = place.clientWidth;
-    plot.isDrawn = true;
     plot.drawing = new Charts.Drawing(shown(plot), {
       width: width || plot.width,
       colour,
@@ -106,33 +105,14 @@
     canvas.toBlob((content) => save(name, "image/png", content));
   }
 
-  /** Draw all charts anew: what can be seen at once, the others one by one, so that the page answers meanwhile. */
   function drawAll() {
-    delete root.dataset.drawn;
-    for (const [figure, plot] of plots) {
-      const { top, bottom } = figure.getBoundingClientRect();
-      plot.isDrawn = false;
-      if (bottom > 0 && top < innerHeight) draw(figure);
-    }
-    drawInTurn();
-  }
-
-  let turn = 0;
-
-  function drawInTurn() {
-    const next = [...plots].find(([, plot]) => !plot.isDrawn);
-    if (!next) {
-      root.dataset.drawn = "all";
-      return;
-    }
-    draw(next[0]);
-    clearTimeout(turn);
-    turn = setTimeout(drawInTurn);
+    for (const figure of plots.keys()) draw(figure);
+    root.dataset.drawn = "all";
   }
 
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
     const spec = charts[figure.dataset.chart];
-    const choose = (chosen) => plots.set(figure, { spec, chosen, hidden: new Set(spec.changes[chosen]?.hidden), isDrawn: false });
+    const choose = (chosen) => plots.set(figure, { spec, chosen, hidden: new Set() });
     choose(spec.chosen);
     const place = figure.querySelector(".plot");
     for (const kind of ["pointermove", "pointerdown"]) place.addEventListener(kind, (event) => tell(figure, event));

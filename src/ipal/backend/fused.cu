@@ -1,28 +1,19 @@
-"""The kernels of `fused`, in CUDA C++. A warp is 32 threads; sums over one are made in a fixed order."""
+// Parts of the loss of prototypes, and of sampling, as one kernel each: fused.py starts them, and says what they are.
+// A warp is 32 threads; sums over one are made in a fixed order. `batch` counts learners whose steps are taken as one.
 
-from collections.abc import Mapping
-from types import MappingProxyType
+#define LEAST __int_as_float(0xff800000)
 
-WARP = 32
-
-_LEAST = "#define LEAST __int_as_float(0xff800000)\n"
-
-_SUM = """
 __device__ float sum_of_warp(float value) {
   for (int step = 16; step; step /= 2) value += __shfl_xor_sync(0xffffffff, value, step);
   return value;
 }
-"""
 
-_MAXIMUM = """
 __device__ float maximum_of_warp(float value) {
   for (int step = 16; step; step /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, step));
   return value;
 }
-"""
 
-# A scale below zero says that the row is too short to have a direction.
-_UNIT = """
+// A scale below zero says that the row is too short to have a direction.
 extern "C" __global__ void unit_rows(const float* rows, float* out, float* scales, int number, int width) {
   const int row = blockIdx.x * blockDim.y + threadIdx.y;
   if (row >= number) return;
@@ -36,9 +27,7 @@ extern "C" __global__ void unit_rows(const float* rows, float* out, float* scale
   for (int c = threadIdx.x; c < width; c += 32) out[c] = rows[c] * scale;
   if (threadIdx.x == 0) scales[row] = is_short ? -scale : scale;
 }
-"""
 
-_UNIT_BACKWARD = """
 extern "C" __global__ void unit_rows_backward(const float* grad, const float* out, const float* scales, float* found,
     int number, int width) {
   const int row = blockIdx.x * blockDim.y + threadIdx.y;
@@ -51,9 +40,7 @@ extern "C" __global__ void unit_rows_backward(const float* grad, const float* ou
   if (scales[row] < 0) along = 0;
   for (int c = threadIdx.x; c < width; c += 32) found[begin + c] = scale * (grad[begin + c] - along * out[begin + c]);
 }
-"""
 
-_COUNTS = """
 __device__ bool counts(int column, long long label, const long long* hard_labels, const unsigned char* absent,
     int first, int hard, int absences) {
   if (column < first) return !(absences && absent[column]);
@@ -61,19 +48,17 @@ __device__ bool counts(int column, long long label, const long long* hard_labels
   const long long other = hard_labels[column - first];
   return other >= 0 && other != label;
 }
-#define COLUMNS const long long* labels, const long long* hard_labels, const unsigned char* absent, int labels_step, \\
+#define COLUMNS const long long* labels, const long long* hard_labels, const unsigned char* absent, int labels_step, \
     int hard_step, int absent_step, int rows, int number, int columns, int first, int hard, int absences
-#define OF_ROW \\
-  const int row = blockIdx.x * blockDim.y + threadIdx.y; \\
-  if (row >= rows) return; \\
-  const int batch = row / number; \\
-  const long long label = labels[static_cast<long long>(batch) * labels_step + row % number]; \\
-  hard_labels += static_cast<long long>(batch) * hard_step; \\
-  absent += static_cast<long long>(batch) * absent_step; \\
+#define OF_ROW \
+  const int row = blockIdx.x * blockDim.y + threadIdx.y; \
+  if (row >= rows) return; \
+  const int batch = row / number; \
+  const long long label = labels[static_cast<long long>(batch) * labels_step + row % number]; \
+  hard_labels += static_cast<long long>(batch) * hard_step; \
+  absent += static_cast<long long>(batch) * absent_step; \
   products += static_cast<long long>(row) * columns;
-"""
 
-_CONTRAST = """
 extern "C" __global__ void contrast(const float* products, float* loss, float* totals, COLUMNS) {
   OF_ROW
   float most = LEAST, sum = 0;
@@ -88,9 +73,7 @@ extern "C" __global__ void contrast(const float* products, float* loss, float* t
     loss[row] = total - products[label];
   }
 }
-"""
 
-_CONTRAST_BACKWARD = """
 extern "C" __global__ void contrast_backward(const float* products, const float* grad, const float* totals,
     float* found, COLUMNS) {
   OF_ROW
@@ -102,34 +85,9 @@ extern "C" __global__ void contrast_backward(const float* products, const float*
     found[c] = slope * (c == label ? p - 1 : p);
   }
 }
-"""
 
-_ENTROPY = """
-extern "C" __global__ void entropy(const float* affinity, const unsigned char* members, float* found,
-    int members_step, int classes, int current, int number) {
-  const int node = blockIdx.x * blockDim.x + threadIdx.x;
-  if (node >= number) return;
-  affinity += static_cast<long long>(blockIdx.y) * classes * number + node;
-  members += static_cast<long long>(blockIdx.y) * members_step + node;
-  found += static_cast<long long>(blockIdx.y) * current * number + node;
-  float most = LEAST, sum = 0, sought = 0;
-  for (int c = 0; c < classes; ++c) most = fmaxf(most, affinity[static_cast<long long>(c) * number]);
-  for (int c = 0; c < classes; ++c) sum += expf(affinity[static_cast<long long>(c) * number] - most);
-  const float log_sum = logf(sum);
-  for (int c = 0; c < classes; ++c) {
-    const float log_p = affinity[static_cast<long long>(c) * number] - most - log_sum, p = expf(log_p);
-    if (p != 0) sought -= p * log_p;
-  }
-  for (int c = 0; c < current; ++c) {
-    const long long place = static_cast<long long>(c) * number;
-    found[place] = members[place] ? sought : LEAST;
-  }
-}
-"""
-
-# One block a class. Every thread knows the first of its own nodes that is not taken yet, by value and then by number;
-# the first of all threads is taken, and its thread looks for the next. Without a number there is none.
-_HARDEST = """
+// One block a class. Every thread knows the first of its own nodes that is not taken yet, by value and then by number;
+// the first of all threads is taken, and its thread looks for the next. Without a number there is none.
 __device__ bool comes_before(float a, int i, float b, int j) {
   return i >= 0 && (j < 0 || a > b || (a == b && i < j));
 }
@@ -168,34 +126,10 @@ extern "C" __global__ void hardest(const float* within, long long* nodes, long l
     if (found >= 0 && found % blockDim.x == threadIdx.x) look_after(best, found, within, number, value, place);
   }
 }
-"""
 
-_DRAWN = """
-extern "C" __global__ void directions_drawn(const float* mean, const float* variance, const float* noise, float* found,
-    int mean_step, int variance_step, int noise_step, int rows, int classes, int draws, int width) {
-  const int row = blockIdx.x * blockDim.y + threadIdx.y;
-  if (row >= rows) return;
-  const long long batch = row / (classes * draws), within = row % (classes * draws), one = within / draws;
-  mean += batch * mean_step + one * width;
-  variance += batch * variance_step + one * width;
-  noise += batch * noise_step + within * width;
-  found += static_cast<long long>(row) * width;
-  float square = 0;
-  for (int c = threadIdx.x; c < width; c += 32) {
-    const float drawn = mean[c] + sqrtf(variance[c]) * noise[c];
-    found[c] = drawn;
-    square += drawn * drawn;
-  }
-  square = sum_of_warp(square);
-  const float scale = rsqrtf(square < 1e-24f ? 1e-24f : square);
-  for (int c = threadIdx.x; c < width; c += 32) found[c] *= scale;
-}
-"""
-
-# One block a node. With x its embedding, u_k the direction of prototype mu_k, a_k = x . u_k and r = 1 - lambda_m,
-# the affinity of the mixture with m to k is (lambda_m a_k + r mu_m . u_k) / sqrt(q_m),
-# q_m = lambda_m^2 x . x + 2 lambda_m r |mu_m| a_m + r^2 |mu_m|^2; its change is d_mk, and e is the sum of its squares.
-_DISTILLED = """
+// One block a node. With x its embedding, u_k the direction of prototype mu_k, a_k = x . u_k and r = 1 - lambda_m,
+// the affinity of the mixture with m to k is (lambda_m a_k + r mu_m . u_k) / sqrt(q_m),
+// q_m = lambda_m^2 x . x + 2 lambda_m r |mu_m| a_m + r^2 |mu_m|^2; its change is d_mk, and e is the sum of its squares.
 extern "C" __global__ void distilled(const float* f, const float* before, const long long* chosen, const float* lam,
     const float* directions, const float* lengths, const float* products, float* squares, float* rows,
     int f_step, int before_step, int chosen_step, int lam_step, int directions_step, int lengths_step,
@@ -272,10 +206,8 @@ extern "C" __global__ void distilled(const float* f, const float* before, const 
     squares[batch * some + blockIdx.x] = sum;
   }
 }
-"""
 
-# Rows are gradients of the square of the norm, which has none where it is zero.
-_DISTILLED_BACKWARD = """
+// Rows are gradients of the square of the norm, which has none where it is zero.
 extern "C" __global__ void distilled_backward(const float* rows, const float* norm, const float* grad,
     const long long* chosen, float* found, int chosen_step, int number, int some, int width) {
   const long long batch = blockIdx.y, node = chosen[batch * chosen_step + blockIdx.x];
@@ -284,9 +216,7 @@ extern "C" __global__ void distilled_backward(const float* rows, const float* no
   const float scale = norm[batch] == 0 ? 0.0f : grad[batch] / (2 * norm[batch]);
   for (int c = threadIdx.x; c < width; c += blockDim.x) found[c] = scale * rows[c];
 }
-"""
 
-_INVERTED = """
 extern "C" __global__ void inverted(const double* u, const double* mass, const double* step, float* found, int number,
     int points) {
   const int place = blockIdx.x * blockDim.x + threadIdx.x;
@@ -301,10 +231,8 @@ extern "C" __global__ void inverted(const double* u, const double* mass, const d
   const double below = mass[above - 1];
   found[place] = static_cast<float>(*step * (above - 1 + (u[place] - below) / (mass[above] - below)));
 }
-"""
 
-# Floyd's algorithm, one thread a row; see neighbor_sampling.
-_DISTINCT = """
+// Floyd's algorithm, one thread a row; see neighbor_sampling.py.
 extern "C" __global__ void distinct_places(const double* draws, const long long* degree, long long* chosen, int number,
     int k) {
   const int row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -320,21 +248,3 @@ extern "C" __global__ void distinct_places(const double* draws, const long long*
     chosen[s] = is_taken ? last : drawn;
   }
 }
-"""
-
-SOURCES: Mapping[str, str] = MappingProxyType(
-    {
-        "unit_rows": _SUM + _UNIT,
-        "unit_rows_backward": _SUM + _UNIT_BACKWARD,
-        "contrast": _LEAST + _SUM + _MAXIMUM + _COUNTS + _CONTRAST,
-        "contrast_backward": _COUNTS + _CONTRAST_BACKWARD,
-        "entropy": _LEAST + _ENTROPY,
-        "hardest": _LEAST + _HARDEST,
-        "directions_drawn": _SUM + _DRAWN,
-        "distilled": _LEAST + _SUM + _DISTILLED,
-        "distilled_backward": _DISTILLED_BACKWARD,
-        "inverted": _INVERTED,
-        "distinct_places": _DISTINCT,
-    }
-)
-"""By the name of the kernel."""
