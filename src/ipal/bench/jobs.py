@@ -57,7 +57,8 @@ class Job:
         return self.config.device.startswith("cuda")
 
 
-Outcomes, Ended = dict[str, str | None], tuple[Job, str | None]
+Outcomes = dict[str, str | None]
+Ended = tuple[Job, str | None]
 """Names of jobs, or one job, and why they failed (None: they did not)."""
 
 

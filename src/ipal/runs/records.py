@@ -189,16 +189,6 @@ class Confusion(Record):
         )
 
 
-class ClassShift(Record):
-    shift: float | None
-    gap: float | None = None
-
-
-class Drift(Record):
-    unit: str
-    after_task: list[dict[str, ClassShift]]
-
-
 class Environment(Record):
     """environment.json: versions and machine."""
 

@@ -27,7 +27,7 @@ from filelock import Timeout
 from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
 from ipal.errors import ConfigError, IpalError, StoreError
-from ipal.runs.records import Confusion, Drift, Environment, Result
+from ipal.runs.records import Confusion, Environment, Result
 from ipal.system.documents import Record, read_json, read_yaml_node, write_yaml, yaml_value
 from ipal.system.files import (
     alone_with,
@@ -127,9 +127,6 @@ class RunFolder:
     def confusion(self) -> dict[str, Any]:
         """Which classes were taken for which."""
         return self._record("confusion.json", Confusion)
-
-    def drift(self) -> dict[str, Any] | None:
-        return self._record("drift.json", Drift) if (self.path / "drift.json").exists() else None
 
     def history(self) -> History:
         """Every named loss term of every epoch; a term that a task does not have is left out."""
