@@ -12,8 +12,7 @@ from ipal.cli.app import RARE, RUNS, AsJson, DataRoot, Runs, Settings
 from ipal.config import RunConfig, Tree, first_paragraph, override, parse_assignment, run_config
 from ipal.errors import ConfigError, did_you_mean, shortened
 from ipal.runs.config_files import presets, read_config_file
-from ipal.runs.overview import overview
-from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore, overview
 from ipal.system.files import is_file
 from ipal.system.optional import need_extra
 from ipal.system.plugins import Registry

@@ -27,7 +27,7 @@ from filelock import Timeout
 from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
 from ipal.errors import ConfigError, IpalError, StoreError
-from ipal.runs.records import Confusion, Environment, Result
+from ipal.runs.records import Confusion, Environment, Result, stream_in_words
 from ipal.system.documents import Record, read_json, read_yaml_node, write_yaml, yaml_value
 from ipal.system.files import (
     alone_with,
@@ -254,3 +254,32 @@ class RunStore:
         """Every run, the one started last at the end: the configuration is written once, the folder changes."""
         configs = sorted(self.root.glob("*/config.yaml"), key=lambda path: (path.stat().st_mtime, path.parent.name))
         return [RunFolder(path.parent) for path in configs]
+
+
+def overview(folder: RunFolder) -> dict[str, Any]:
+    """What a list says of a run; where it is not finished, or its files are damaged, the rest is None."""
+    status = folder.status
+    about: dict[str, Any] = {}
+    result: dict[str, Any] = {}
+    try:
+        if folder.is_finished:
+            about = result = folder.result()
+        else:
+            about = folder.config().to_tree()
+    except StoreError:  # one damaged run does not hide the others
+        status = "damaged"
+    protocol, timing, kept = (result.get(part, {}) for part in ("protocol", "timing", "retained"))
+    return {
+        "run": folder.path.name,
+        "status": status,
+        "date": folder.date,
+        **{name: about.get(name) for name in ("dataset", "method", "seed")},
+        "stream": stream_in_words(protocol["stream"]) if protocol else None,
+        "test_graph": protocol.get("test_graph"),
+        **{name: result.get(name) for name in ("average_performance", "average_forgetting")},
+        "metrics": result.get("metrics", {}),
+        "seconds": timing.get("total_seconds"),
+        "peak_memory_bytes": result.get("peak_memory_bytes"),
+        "retained_bytes": kept.get("bytes"),
+        "stores_exemplars": kept.get("stores_exemplars"),
+    }
