@@ -177,7 +177,7 @@ def test_ctrl_c_says_how_to_go_on_and_a_second_process_is_kept_out(command, tmp_
     assert "another process" in other.err
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.count(f"Go on with: ipal resume {Path('runs') / folder.path.name}") == 1
+    assert said.count(f"or: ipal resume {Path('runs') / folder.path.name}") == 1
     assert "Traceback" not in said
     assert "KeyboardInterrupt" not in said
     assert "is not finished" in command("show", folder.path.name).err
