@@ -32,4 +32,3 @@ HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD \
     ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/health', timeout=4)"]
 # The token comes from the environment (IPAL_TOKEN) or from a file; further options follow the name of the image.
 ENTRYPOINT ["ipal", "serve", "/model/model.safetensors", "--host", "0.0.0.0", "--port", "8000"]
-CMD ["--watch"]

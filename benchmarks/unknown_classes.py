@@ -77,7 +77,7 @@ def measure_unknown(name: str, method: str, pairs: int, first: int) -> None:
         is_unknown = np.isin(y, all_pairs[place])
         model = learn(config, None, graph, y, train, np.setdiff1d(y, all_pairs[place]))
         known = test & ~is_unknown
-        score, either = unknown.scored(model, graph), known | is_unknown
+        score, either = unknown.score_unknown(model, graph), known | is_unknown
         rejected = unknown.rejected(model, graph, 0.05)
         sure = probabilities(model, graph).max(axis=1)
         below = np.quantile(sure[known], rejected[known].mean())

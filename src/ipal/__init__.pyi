@@ -25,10 +25,7 @@ from ipal.estimator.edits import merge_classes as merge_classes
 from ipal.estimator.edits import merge_models as merge_models
 from ipal.estimator.edits import relabel as relabel
 from ipal.estimator.edits import rename_class as rename_class
-from ipal.estimator.functions import discover as discover
 from ipal.estimator.functions import explain as explain
-from ipal.estimator.functions import predict_sets as predict_sets
-from ipal.estimator.functions import score_unknown as score_unknown
 from ipal.estimator.learner import Learner as Learner
 from ipal.estimator.learners import DPCR as DPCR
 from ipal.estimator.learners import EFC as EFC
@@ -51,6 +48,9 @@ from ipal.estimator.learners import LwF as LwF
 from ipal.estimator.learners import OnlineIPAL as OnlineIPAL
 from ipal.estimator.learners import learner_class as learner_class
 from ipal.estimator.learners import load as load
+from ipal.estimator.open_world.discover import discover as discover
+from ipal.estimator.open_world.unknown import predict_sets as predict_sets
+from ipal.estimator.open_world.unknown import score_unknown as score_unknown
 from ipal.evaluation.metrics import Accuracy as Accuracy
 from ipal.evaluation.metrics import Metric as Metric
 from ipal.evaluation.metrics import Scores as Scores

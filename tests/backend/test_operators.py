@@ -25,7 +25,8 @@ from ipal.backend.sparse import Cut, SparseMatrix, SparsePair, row_starts, spars
 from ipal.config import EncoderConfig
 from ipal.data import csr
 from ipal.data.graph import Features, Graph, checked_graph
-from ipal.data.streams import Task, TaskStream
+from ipal.data.streams import TaskStream
+from ipal.data.task import Task
 from ipal.errors import CapacityError
 from ipal.nn import embed, per_node_gradients
 from ipal.nn.encoders import GCN

@@ -12,8 +12,8 @@ from ipal import Analytic, ProtocolConfig
 from ipal.data.datasets import Dataset, load
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
-from ipal.deploy.serving.answers import Served, Settings
-from ipal.deploy.serving.limits import Limits
+from ipal.deploy.serving.bodies import Limits
+from ipal.deploy.serving.served import Served
 from tests.cli.merge_and_forget_support import RUN, apart, assert_same, data_of, loaded, model, saved, view, write
 from tests.support import Command
 
@@ -96,8 +96,9 @@ def test_a_model_file_says_how_edges_were_learned(command: Command, tiny: Datase
 @pytest.mark.parametrize("said", [None, False])
 def test_a_server_takes_edges_as_the_model_learned_them_unless_told(run: Path, said: bool | None) -> None:
     path = run / "model.safetensors"
-    served = Served(path, path.read_bytes(), Settings(Limits(), directed=said))
-    assert served.facts()["directed"] is (said is None)
+    served = Served(path, Limits(), directed=said)
+    assert served.loaded.directed is (said is None)
+    served.close()
 
 
 def test_a_merged_model_was_directed_where_one_of_its_parts_was(command: Command, tiny: Dataset) -> None:

@@ -34,19 +34,6 @@ def test_another_class_to_compare_with(command: Command, finished: Path) -> None
     assert second["margin"] == pytest.approx(first["scores"][str(first["predicted"])] - first["scores"][other])
 
 
-@pytest.mark.parametrize(("name", "begins"), [("why.png", b"\x89PNG"), ("why.svg", b"<?xml")])
-def test_a_figure_is_drawn_and_not_replaced_unasked(
-    name: str, begins: bytes, command: Command, finished: Path, tmp_path: Path
-) -> None:
-    asked = ("explain", finished.name, "--graph", GRAPH, "--node", 7, "--figure", name)
-    assert name in command(*asked).out
-    first = (tmp_path / name).read_bytes()
-    assert first.startswith(begins)
-    complaint(command(*asked), "exists already")
-    command(*asked, "--force")
-    assert (tmp_path / name).read_bytes() == first
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -54,8 +41,6 @@ def test_a_figure_is_drawn_and_not_replaced_unasked(
         (("--node", "1,2"), "one node"),
         (("--node", "x"), "'x'"),
         (("--node", 7, "--against", "zebra"), "Class zebra was never learned; known are"),
-        (("--node", 7, "--figure", "why.pdf"), "a .png or .svg file"),
-        (("--node", 7, "--figure", "no/why.png"), "does not exist"),
         (("--node", 7, "--top", 0), "--top"),
     ],
 )

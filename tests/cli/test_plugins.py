@@ -23,8 +23,8 @@ class Mine(ipal.Classifier):
 TOYS = (
     METHOD
     + """
-from types import SimpleNamespace
 import numpy as np
+from ipal.data.datasets.readers import RawGraph
 from ipal.nn.encoders import GCN
 
 class Narrow(GCN):
@@ -32,7 +32,7 @@ class Narrow(GCN):
 
 def make():
     random, y = np.random.default_rng(0), np.repeat([0, 1, 2, 3], 30)
-    return SimpleNamespace(x=random.normal(size=(120, 6)), edge_index=random.integers(0, 120, (2, 300)), y=y)
+    return RawGraph(random.integers(0, 120, (2, 300)), y, random.normal(size=(120, 6)), 'none')
 
 shops = ipal.DatasetEntry("shops", "", make=make, split=(2, 2))
 failing = ipal.DatasetEntry("failing", "", make=lambda: int("no"))
@@ -71,7 +71,7 @@ def test_a_run_of_a_package(command: Command, tmp_path: Path, monkeypatch: pytes
     assert "toys 1.0" in command("show", other, "--long").out
     words = "The dataset 'failing' could not be made (ValueError: "
     complaint(command("run", "--dataset", "failing"), words)
-    complaint(command("run", "--dataset", "empty"), "'empty' gave a dict", "edge_index, y and x")
+    complaint(command("run", "--dataset", "empty"), "'empty' gave a dict", "RawGraph")
 
 
 def test_what_was_made_with_a_package_asks_for_it(command: Command, tmp_path: Path) -> None:

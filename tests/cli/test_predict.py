@@ -138,9 +138,9 @@ def test_what_cannot_be_predicted_is_said_in_a_sentence(
 
 
 UNCALIBRATED: dict[str, tuple[Learner, list[int], str]] = {
-    "of one class": (ipal.NCM(), [60], "brought the number of classes to two"),
-    "of small tasks": (ipal.NCM(), [30, 90], "no task had 64 training nodes"),
-    "told not to": (ipal.NCM(calibration=0), [400], "its setting calibration is 0"),
+    "of one class": (ipal.NCM(), [60], "it is not calibrated"),
+    "of small tasks": (ipal.NCM(), [30, 90], "a task of at least 64 training nodes"),
+    "told not to": (ipal.NCM(calibration=0), [400], "it is not calibrated"),
     "with nothing of classes": (ipal.Bare(train={"epochs": 1}), [200, 400], "'bare' keeps nothing of earlier classes"),
 }
 

@@ -67,7 +67,7 @@ def test_a_run_and_its_predictions_speak_of_the_users_names(command: Command, ta
         assert [row["node"] for row in some] == ["acc-7", "acc-3"]
         assert [row["predicted"] for row in some] == [found[7]["predicted"], found[3]["predicted"]]
     done = command("predict", "latest", "--graph", tables, "-o", "x.csv", "--nodes", "acc-7,acc-77777")
-    complaint(done, "'acc-77777'", "no id")
+    complaint(done, "'acc-77777'", "the nodes are acc-0")
 
 
 def test_texts_of_a_table_are_hashed_in_the_model_and_shown_from_the_table(
@@ -152,13 +152,10 @@ def test_ids_that_taught_nowhere_or_are_in_no_graph_are_refused(command: Command
     first = table("first", list(range(60)), lambda number: number != 40)
     second = table("second", list(range(30, 90)), lambda number: number >= 60)
     learned_months(first, second).save("m.safetensors")
-    write_graph(Path("plain.npz"))
     forget = ("forget", "m.safetensors", "--rows", first, "--rows", second, "--which")
     complaint(command(*forget, "acc-40"), "none of them ever taught")
     complaint(command(*forget, "acc-3,acc-9999"), "--which names the node 'acc-9999'")
     complaint(command("forget", "m.safetensors", "--nodes", first, "--nodes", second), "--which")
-    mixed = ("forget", "m.safetensors", "--nodes", first, "--nodes", "plain.npz", "--which", "acc-3")
-    complaint(command(*mixed), "Some of the graphs have ids of nodes, others have none")
     complaint(command("forget", "m.safetensors", "--nodes", first, "--which", "acc-3"), "learned 1 graph(s) more")
 
 
@@ -178,12 +175,10 @@ def test_inspect_says_what_was_understood(command: Command, tables: str) -> None
     assert found["classes"] == {"bot": 20, "human": 30, "shop": 30}
     assert found["labelled"] == 80
     assert found["edge_homophily"] == 1
-    assert found["balanced_homophily"] == pytest.approx(1)
     assert not found["both_ways"]
-    assert sum(one["nodes"] for one in found["neighbours"]) == 90
-    assert found["isolated"] == found["neighbours"][0]["nodes"]
+    assert 0 <= found["isolated"] < 90
     said = command("data", tables).out
-    for word in ("acc-0", "country=DE", "80 of 90 nodes", "class-balanced", "4 to 7: "):
+    for word in ("acc-0", "country=DE", "80 of 90 nodes", "join nodes of one class"):
         assert word in said
 
 

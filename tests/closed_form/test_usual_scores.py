@@ -13,7 +13,6 @@ from ipal.closed_form.method import LEAST_SPREAD, MOST_LEVERAGE, mean_leverage, 
 from ipal.closed_form.ridge import factorise, ridge_weights
 from ipal.closed_form.rows import Rows
 from ipal.closed_form.sums import Normal, Sums
-from ipal.estimator.functions import read_graph
 from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, case, memory, solved
 
 CPU = torch.device("cpu")
@@ -92,7 +91,7 @@ def test_margins_and_novelty_of_a_model_are_measured_by_usual_scores() -> None:
     # Novelty: how far the highest score is below the mean of its class, in spreads.
     scores = found.mean.clone()
     scores[range(len(scores)), range(len(scores))] += 9  # each is its own best
-    novelty = model.novelty(scores, read_graph(model, one.data(one.nodes)))
+    novelty = model.novelty(scores, model.checked(one.data(one.nodes)))
     np.testing.assert_allclose(novelty.numpy(), -9 / found.spread.numpy())
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from ipal.config import run_config
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TEST, TRAIN, VALIDATION, Stream
-from ipal.data.streams.blurry import Blurry, blurred_shares
-from ipal.data.streams.online import at_most, spread_evenly
+from ipal.data.streams.online import Blurry, at_most, blurred_shares, spread_evenly
 from ipal.errors import ConfigError, DataError, IpalError
 from ipal.estimator.registry import METHODS
 from ipal.runs.resolved import Resolver

@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from ipal.data.csr import Neighbours
 from ipal.data.datasets import catalog, load
+from ipal.data.datasets.inspect import edge_homophily
 from ipal.errors import DataError
 from tests.data.support import COUNTS, EDGES, UNDIRECTED, Y, dense, pairs
 
@@ -162,3 +164,10 @@ def test_the_data_root_is_the_one_given_or_named_or_the_cache(tmp_path: Path, mo
     monkeypatch.delenv("IPAL_DATA")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert catalog.data_root() == tmp_path / ".cache" / "ipal"
+
+
+def test_edge_homophily_by_hand() -> None:
+    """Of three edges between nodes with a class one joins equals; the edge to a node without one does not count."""
+    rows = Neighbours.of_edges(np.array([[0, 1, 2, 0], [1, 2, 0, 3]]), 4)
+    assert edge_homophily(rows, np.array([0, 0, 1, -1])) == pytest.approx(1 / 3)
+    assert edge_homophily(rows, np.array([0, -1, -1, -1])) is None

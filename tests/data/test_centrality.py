@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipal.data.centrality import degree, node_weights, pagerank
-from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph, checked_graph
 
 
@@ -37,20 +36,7 @@ def test_pagerank_of_a_star_by_hand() -> None:
 
 def test_pagerank_without_damping_is_one_everywhere() -> None:
     np.testing.assert_array_equal(pagerank(CHAIN, alpha=0.0), [1, 1, 1])
-
-
-def test_pagerank_of_an_isolated_node_is_what_the_damping_leaves() -> None:
     np.testing.assert_allclose(pagerank(graph([], 2)), [0.15, 0.15])
-
-
-def test_pagerank_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(0)
-    many = graph(random.integers(0, 50, (300, 2)).tolist(), 50)
-    whole = pagerank(many)
-    monkeypatch.setattr(Neighbours.chunks, "__defaults__", (7,))
-    assert len(list(many.neighbours.chunks())) > 20
-    assert whole.dtype == np.float64
-    np.testing.assert_array_equal(pagerank(many), whole)
 
 
 # A path through all nodes leaves none isolated; further edges are added freely.
@@ -62,7 +48,7 @@ connected = st.integers(2, 15).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(connected, st.floats(0, 0.95))
 def test_pagerank_sums_to_the_number_of_nodes_and_solves_its_equation(
     drawn: tuple[int, list[tuple[int, int]]], alpha: float

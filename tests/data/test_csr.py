@@ -29,17 +29,16 @@ def wanted(edges: NDArray[np.int64], *, undirected: bool) -> NDArray[np.int64]:
     return a
 
 
-@pytest.fixture(params=[4_000_000, 7, 1])
+@pytest.fixture(params=[4_000_000, 7])
 def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Everything in one go, in pieces, row by row."""
-    monkeypatch.setattr("ipal.data.csr.EDGES_AT_ONCE", request.param)
+    """Everything in one go, and in pieces."""
     monkeypatch.setattr(Neighbours.chunks, "__defaults__", (request.param,))
     return int(request.param)
 
 
 @pytest.mark.parametrize("undirected", [False, True])
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint64])
-def test_edges_become_rows_without_loops_and_repeats(at_once: int, undirected: bool, kind: type) -> None:
+def test_edges_become_rows_without_loops_and_repeats(undirected: bool, kind: type) -> None:
     edges = random_edges()
     rows = Neighbours.of_edges(edges.astype(kind), N, undirected=undirected)
     assert np.array_equal(dense(rows), wanted(edges, undirected=undirected))
@@ -57,7 +56,7 @@ def test_ranges_of_rows_are_all_rows_and_no_longer_than_asked_for(at_once: int) 
 
 
 @pytest.mark.parametrize("ascending", [True, False])
-def test_a_part_of_a_graph_is_the_part_of_its_matrix(at_once: int, ascending: bool) -> None:
+def test_a_part_of_a_graph_is_the_part_of_its_matrix(ascending: bool) -> None:
     nodes = np.random.default_rng(1).permutation(N)[:25]
     nodes = np.sort(nodes) if ascending else nodes
     graph = Graph(np.arange(N, dtype=np.float32)[:, None], random_edges())
@@ -67,23 +66,17 @@ def test_a_part_of_a_graph_is_the_part_of_its_matrix(at_once: int, ascending: bo
     assert part.neighbours.matrix(0, 25, np.ones(part.num_edges)).has_sorted_indices
 
 
-def test_nothing_and_everything_are_parts_too(at_once: int) -> None:
+def test_nothing_and_everything_are_parts_too() -> None:
     graph = Graph(np.ones((N, 1), dtype=np.float32), random_edges())
     nothing = graph.induced(np.zeros(0, dtype=np.int64))
     assert (nothing.num_nodes, nothing.num_edges) == (0, 0)
     assert graph.induced(np.arange(N)) is graph
 
 
-def test_edges_inside_groups_are_those_between_equals(at_once: int) -> None:
+def test_edges_inside_groups_are_those_between_equals() -> None:
     rows = Neighbours.of_edges(random_edges(), N)
     groups = np.random.default_rng(2).integers(0, 3, N)
     assert np.array_equal(dense(rows.within(groups)), dense(rows) * (groups[:, None] == groups))
-
-
-def test_those_that_point_to_some_are_found(at_once: int) -> None:
-    rows = Neighbours.of_edges(random_edges()[:, :60], N)
-    chosen = np.random.default_rng(3).random(N) < 0.2
-    assert np.array_equal(rows.pointing_to(chosen), dense(rows).T @ chosen > 0)
 
 
 def test_whether_edges_run_both_ways_is_found_or_known() -> None:
@@ -105,5 +98,5 @@ def test_rows_of_the_propagation_are_rows_of_the_whole_bit_for_bit(at_once: int)
     stacked = sp.vstack(rows, format="csr")
     for part in ("data", "indices", "indptr"):
         assert np.array_equal(getattr(stacked, part), getattr(whole, part))
-    assert graph.scale.dtype == np.float32
-    np.testing.assert_allclose(graph.scale, 1 / np.sqrt(np.diff(graph.indptr) + 1), rtol=1e-6)
+    assert graph.neighbours.scale.dtype == np.float32
+    np.testing.assert_allclose(graph.neighbours.scale, 1 / np.sqrt(np.diff(graph.indptr) + 1), rtol=1e-6)

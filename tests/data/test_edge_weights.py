@@ -17,11 +17,11 @@ from torch_geometric.data import Data
 
 from ipal import graph_from
 from ipal.config import run_config
-from ipal.data.csr import Neighbours, Norm
-from ipal.data.datasets import Dataset, _made, convert, load
-from ipal.data.datasets.catalog import DatasetEntry
+from ipal.data.csr import Neighbours
+from ipal.data.dataset import content_hash
+from ipal.data.datasets import convert, load
 from ipal.data.datasets.inspect import look
-from ipal.data.graph import Graph, checked_graph, content_hash
+from ipal.data.graph import Graph, checked_graph
 from ipal.errors import DataError
 from ipal.estimator.convert.pyg import graph_of
 from ipal.runs.memory_plan import extent, held_bytes
@@ -64,17 +64,6 @@ def test_parts_of_a_graph_keep_the_weights_of_their_edges() -> None:
     assert sorted(turned.weights.tolist()) == sorted(one_way.weights.tolist())  # type: ignore[union-attr]
 
 
-def test_weights_of_one_give_the_same_bits_as_none() -> None:
-    graph, _ = weighed_graph()
-    none, ones = (
-        Graph.of(graph.x, replace(graph.neighbours, weights=weights))
-        for weights in (None, np.ones(graph.num_edges, dtype=np.float32))
-    )
-    norms: tuple[Norm, ...] = ("symmetric", "mean", "sum")
-    for norm in norms:
-        assert np.array_equal(none.aggregation(norm).toarray(), ones.aggregation(norm).toarray())
-
-
 # ---------------------------------------------------------------------- from pairs to rows
 
 
@@ -106,7 +95,7 @@ pairs_with_weights = st.integers(1, 12).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(pairs_with_weights, st.booleans())
 def test_rows_of_weighted_pairs_are_means_of_repeats(
     drawn: tuple[int, list[tuple[int, int, float]]], undirected: bool
@@ -125,18 +114,6 @@ def test_rows_of_weighted_pairs_are_means_of_repeats(
     assert rows.num_edges == np.count_nonzero(expected)
     assert rows.weights is None or rows.weights.dtype == np.float32
     assert not undirected or rows.symmetric
-
-
-def test_rules_by_hand() -> None:
-    # A repeat, a loop, an edge of weight 0; 1 and 2 given both ways with other weights; 2 and 3 one way.
-    edges = np.array([[0, 0, 1, 1, 1, 2, 2], [1, 1, 1, 3, 2, 1, 3]])
-    weights = np.array([0.5, 1.5, 9, 0, 1, 4, 3], dtype=np.float32)
-    one_way, both_ways = (
-        Neighbours.of_edges(edges, 4, undirected=undirected, weights=weights) for undirected in (False, True)
-    )
-    dense = [rows.matrix(0, 4, rows.values(0, 4)).toarray().tolist() for rows in (one_way, both_ways)]
-    assert dense[0] == [[0, 0, 0, 0], [1, 0, 4, 0], [0, 1, 0, 0], [0, 0, 3, 0]]
-    assert dense[1] == [[0, 1, 0, 0], [1, 0, 2.5, 0], [0, 2.5, 0, 3], [0, 0, 3, 0]]
 
 
 SOURCE, TARGET = [0, 0, 0, 1, 3, 2], [1, 1, 1, 2, 2, 3]
@@ -234,14 +211,6 @@ def test_weights_stay_with_graphs_side_by_side(tmp_path: Path) -> None:
     assert not a[:40, 40:].any()
 
 
-def test_a_dataset_made_in_memory_has_weights(tiny: Dataset) -> None:
-    graph = tiny.graph
-    weights = np.full(graph.num_edges, 0.5)
-    made = SimpleNamespace(x=graph.x, edge_index=graph.edges, y=tiny.y, edge_weight=weights)
-    entry = DatasetEntry("mine", "", make=lambda: made)
-    assert np.array_equal(_made("mine", entry).edge_weight, weights)  # type: ignore[arg-type]
-
-
 REFUSED: dict[str, tuple[Any, str]] = {
     "negative": (np.where(np.arange(120) == 7, -1.0, 1), "weight -1.0: weights must be finite and positive"),
     "beyond 32 bits": (np.full(120, 1e300), "weight inf"),
@@ -269,9 +238,10 @@ def test_damaged_weights_of_a_folder_are_refused(tmp_path: Path) -> None:
     sound = np.load(file)
     for damaged, words in [
         (sound[1:], "does not fit the other arrays"),
-        (-sound, "finite, positive"),
-        (np.where(np.arange(len(sound)) == 3, np.inf, sound), "finite, positive"),
-        (sound.astype(np.float64), "must hold float32"),
+        (-sound, "does not fit"),
+        (np.where(np.arange(len(sound)) == 3, np.inf, sound), "does not fit"),
+        (np.where(np.arange(len(sound)) == 3, np.nan, sound), "does not fit"),
+        (sound.astype(np.float64), "does not fit"),
         (sound * 2, "was changed after it was written"),
     ]:
         np.save(file, damaged)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ipal.config import run_config
 from ipal.data.csr import Neighbours, joined
 from ipal.data.dataset import Dataset
-from ipal.data.datasets import catalog, convert, load
+from ipal.data.datasets import catalog, load
 from ipal.data.datasets.inspect import look
 from ipal.data.datasets.several import WIDTH, projected, side_by_side
 from ipal.data.graph import Graph
@@ -209,15 +209,6 @@ def test_a_look_at_several_graphs(tmp_path: Path) -> None:
     assert "--download dblp'" in missing["how_to_get"]
 
 
-def test_several_graphs_become_a_folder(tmp_path: Path) -> None:
-    before = load(f"{ONE},{TWO}")
-    convert(f"{ONE},{TWO}", tmp_path / "both.graph")
-    after = load(str(tmp_path / "both.graph"))
-    np.testing.assert_array_equal(dense(after.graph), before.graph.x)
-    np.testing.assert_array_equal(after.domain, before.domain)
-    assert (after.split, after.preprocessing, after.remark) == (before.split, before.preprocessing, before.remark)
-
-
 # ---------------------------------------------------------------------- the stream
 
 
@@ -246,7 +237,7 @@ def test_seeds_make_all_rotations(seed: int) -> None:
 @pytest.mark.parametrize(
     ("dataset", "stream", "words"),
     [
-        ("digits", "graphs", ["'digits' is one", "name more with commas", "an array 'domain'"]),
+        ("digits", "graphs", ["this dataset is one", "name more with commas", "an array 'domain'"]),
         (f"{ONE},{TWO}", "{name: graphs, first: 2}", ["first is 2", "the graphs are 0 to 1"]),
         (f"{ONE},{TWO}", "{name: graphs, first: -1}", ["protocol.stream.first"]),
         (f"{ONE},{TWO}", "{name: graphs, first: last}", ["protocol.stream.first", "'seed'"]),
@@ -268,10 +259,3 @@ def test_domains_of_a_file_are_graphs_where_their_classes_are_their_own(
     complaint(command(*run), words)
     write_graph(tmp_path / "a.npz", domain=np.arange(40) // 20 * 7)
     assert command(*run, "--json").json["protocol"]["domains"] == [0, 7]
-
-
-def test_the_real_graphs_are_joined_within_seconds(real_data: Path) -> None:
-    names = ["cora-ml", "dblp", "photo"]
-    union = load(",".join(names), real_data)
-    assert union.split == (7, 4, 8)
-    assert union.graph.num_nodes == sum(load(name, real_data).graph.num_nodes for name in names)

@@ -2,21 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipal.config import ProtocolConfig
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import convert, load
-from ipal.data.datasets.catalog import DatasetEntry
 from ipal.data.datasets.inspect import look
-from ipal.data.streams import TEST, TRAIN, VALIDATION, assign_parts
+from ipal.data.streams import TEST, TRAIN, VALIDATION
+from ipal.data.streams.splits import assign_parts
 from ipal.errors import DataError
 from tests.data.support import stream_of
 from tests.support import Command, complaint, write_graph
@@ -73,57 +71,13 @@ def test_a_folder_keeps_them(tmp_path: Path) -> None:
     for name, values in before.known.items():
         np.testing.assert_array_equal(after.known[name], values)
     assert after.hash == before.hash
-    convert(str(tmp_path / "a.graph"), tmp_path / "b.graph")
-    assert load(str(tmp_path / "b.graph")).hash == before.hash
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda path: path.unlink(), "was changed after it was written"),
-        (lambda path: np.save(path, np.roll(np.load(path), 1)), "was changed after it was written"),
-        (lambda path: np.save(path, np.load(path)[:-1]), "must be 40 whole numbers"),
-        (lambda path: np.save(path, np.load(path).astype(np.float32)), "must hold int64"),
-        (lambda path: path.write_bytes(b""), "damaged or cut short"),
-    ],
-    ids=["gone", "turned", "short", "another kind", "empty"],
-)
-def test_a_folder_with_other_ones_is_refused(damage: Any, words: str, tmp_path: Path) -> None:
-    source = write_graph(tmp_path / "a.npz", time=TIME, domain=DOMAIN, split=SPLIT)
-    convert(str(source), tmp_path / "a.graph")
-    damage(tmp_path / "a.graph" / "split.npy")
-    with pytest.raises(DataError, match=words):
+    file = tmp_path / "a.graph" / "split.npy"
+    np.save(file, np.roll(SPLIT, 1))
+    with pytest.raises(DataError, match="was changed after it was written"):
         load(str(tmp_path / "a.graph"))
-
-
-def made(**more: Any) -> Dataset:
-    from ipal.data import datasets
-
-    given = SimpleNamespace(
-        edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 1, 0]), x=torch.eye(4), **more
-    )
-    entry = DatasetEntry("mine", "made", make=lambda: given)
-    return datasets.checked("mine", datasets._made("mine", entry), entry, undirected=True)
-
-
-def test_what_is_made_in_memory_brings_them_by_the_same_names() -> None:
-    dataset = made(time=torch.tensor([3, 2, 1, 0]), domain=[0, 0, 1, 1], split=np.array([0, 1, 2, -1]))
-    assert {name: values.tolist() for name, values in dataset.known.items()} == {
-        "time": [3, 2, 1, 0],
-        "domain": [0, 0, 1, 1],
-        "split": [0, 1, 2, -1],
-    }
-
-
-def test_masks_are_parts() -> None:
-    """A node in two masks is rather tested than learned."""
-    masks = {"train_mask": [1, 1, 0, 0], "val_mask": [0, 0, 1, 0], "test_mask": [0, 1, 0, 0]}
-    tensors = {name: torch.tensor(mask, dtype=torch.bool) for name, mask in masks.items()}
-    parts = made(**tensors).parts
-    assert parts is not None
-    assert parts.tolist() == [0, 2, 1, -1]
-    assert made(**(tensors | {"val_mask": None})).parts is None
-    assert made(**{name: mask[:, None] for name, mask in tensors.items()}).parts is None, "one of several splits"
+    np.save(file, SPLIT[:-1])
+    with pytest.raises(DataError, match=r"split\.npy does not fit the other arrays"):
+        load(str(tmp_path / "a.graph"))
 
 
 # ---------------------------------------------------------------------- given parts
@@ -168,12 +122,6 @@ def test_a_class_without_one_of_the_parts_follows_small_classes(part: int, comma
     result = command(*run, "--set", "protocol.small_classes=drop", "--json").json
     assert result["protocol"]["dropped_classes"] == [2]
     assert result["protocol"]["parts"] == "given"
-
-
-def test_nothing_left_is_a_sentence() -> None:
-    protocol = ProtocolConfig(parts="given", small_classes="drop")
-    with pytest.raises(DataError, match="No class is left"):
-        assign_parts(np.array([0, 0, 1]), protocol, 0, np.array([0, 1, 2]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 2)), min_size=1, max_size=60))

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ipal.config import Counts, ProtocolConfig, run_config
 from ipal.data.graph import Graph
-from ipal.data.streams import CONTEXT, STREAMS, TEST, TRAIN, VALIDATION, TaskStream, assign_parts, order_classes
+from ipal.data.streams import CONTEXT, STREAMS, TEST, TRAIN, VALIDATION, TaskStream
+from ipal.data.streams.splits import assign_parts, order_classes
 from ipal.errors import ConfigError, DataError
 from ipal.runs.resolved import check_settings
 from tests.runs.test_resume import Stop, run, tiny_config

@@ -8,7 +8,7 @@ from ipal.config import ProtocolConfig, run_config
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import STREAMS, TaskStream
-from ipal.data.streams.task_incremental import TaskIncremental
+from ipal.data.streams.tasks import TaskIncremental
 from ipal.data.task import LabelledNodes, TestSplit
 from ipal.errors import ConfigError
 from ipal.estimator.model import Prediction
@@ -51,7 +51,7 @@ def test_only_the_candidates_compete_by_hand() -> None:
 
 def test_a_class_is_known_before_where_an_earlier_task_has_it(tiny_stream: TaskStream) -> None:
     tiny_stream.classes = [[0, 1], [2], [1, 2]]
-    assert [tiny_stream.is_known_before(index) for index in range(3)] == [False, False, True]
+    assert [tiny_stream.is_tested_before(index) for index in range(3)] == [False, False, True]
 
 
 def test_sizes_are_those_of_the_graphs_of_tasks(tiny_stream: TaskStream) -> None:

@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 from ipal.config import ProtocolConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
-from ipal.data.streams import (
-    TEST,
-    TRAIN,
-    VALIDATION,
-    TaskStream,
-    assign_parts,
-    cut_classes,
-    default_split,
-    order_classes,
-)
+from ipal.data.streams import TEST, TRAIN, VALIDATION, TaskStream, default_split
+from ipal.data.streams.splits import assign_parts, cut_classes, order_classes
 from ipal.data.task import Task
 from ipal.errors import DataError
 from ipal.estimator import files

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
 
 from ipal.config import ProtocolConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.deploy.serving.app import make_app
-from ipal.deploy.serving.limits import Limits
-from ipal.deploy.serving.server import http_server, listen
+from ipal.deploy.serving.bodies import Limits
+from ipal.deploy.serving.server import http_config, listen
 from ipal.estimator import files
 from ipal.estimator.model import Model
 from ipal.methods.ipal import IPAL
@@ -54,7 +55,7 @@ def client(known: Model, tmp_path: Path) -> Iterator[Client]:
 
     yield start
     for one in made:
-        one.app.state.server.answerer.close()
+        one.app.state.server.served.close()
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def start(model: Path) -> Iterator[Start]:
 
     def run(**limits: Any) -> tuple[str, int]:
         app = make_app(model, Limits(**limits))
-        server = http_server(app)
+        server = uvicorn.Server(http_config(app, app.state.server.limits))
         listener = listen("127.0.0.1", 0, app.state.server.limits.seconds)
         address: tuple[str, int] = listener.getsockname()
         thread = threading.Thread(target=server.run, args=([listener],))
@@ -82,5 +83,5 @@ def start(model: Path) -> Iterator[Start]:
     for server, thread in running:
         server.should_exit = True
         thread.join(10)
-        server.config.app.state.server.answerer.close()
+        server.config.app.state.server.served.close()
         assert not thread.is_alive()

@@ -30,9 +30,12 @@ def clear(probabilities: NDArray[Any]) -> NDArray[np.bool_]:
     return best[:, -1] - best[:, -2] > 1e-4 if best.shape[1] > 1 else np.ones(len(best), dtype=bool)
 
 
-def assert_the_same(model: Model, file: InferenceSession, x: NDArray[Any], edges: NDArray[Any]) -> None:
+def assert_the_same(model: Model, file: InferenceSession, x: NDArray[Any], edge_index: NDArray[Any]) -> None:
     """The file answers as the library's own face does."""
-    found, expected = outputs(file, x, edges), predict(model, checked_graph(x, edges, undirected=False)).probabilities
+    found, expected = (
+        outputs(file, x, edge_index),
+        predict(model, checked_graph(x, edge_index, undirected=False)).probabilities,
+    )
     np.testing.assert_allclose(found["probabilities"], expected, atol=2e-5)
     assert found["scores"].dtype == found["probabilities"].dtype == np.float32
     sure = clear(expected)

@@ -3,15 +3,13 @@
 import asyncio
 import json
 import threading
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from ipal.data.datasets import Dataset
-from ipal.deploy.serving.answers import Answerer, Reply
-from ipal.deploy.serving.bodies import JSON, NPZ, npz_body
-from ipal.deploy.serving.limits import Limits
+from ipal.deploy.serving.bodies import JSON, NPZ, Limits, npz_body
+from ipal.deploy.serving.served import Served
 from tests.deploy.conftest import Client
 from tests.deploy.support import BODIES, completed, post, refused
 
@@ -77,12 +75,12 @@ def test_a_mistake_in_the_program_is_one_sentence_too(
         raise ZeroDivisionError("a secret")
 
     local = client()
-    monkeypatch.setattr("ipal.deploy.serving.answers.predict", broken)
+    monkeypatch.setattr("ipal.deploy.serving.served.predict", broken)
     body = {"x": [[1.0] * 16], "edge_index": [[], []]}
     sentence = refused(local.post("/predict", json=body), 500, "Internal server error")
     assert "secret" not in sentence
     assert "a secret" in caplog.text, "who runs the server is not told"
-    monkeypatch.setattr(local.app.state.server.answerer.served, "facts", broken)
+    monkeypatch.setattr("ipal.deploy.serving.served.Loaded.facts", broken)
     refused(local.get("/memory"), 500, "Internal server error")
 
 
@@ -91,7 +89,7 @@ def test_too_little_memory_is_an_overload(client: Client, monkeypatch: pytest.Mo
         raise MemoryError
 
     local = client()
-    monkeypatch.setattr("ipal.deploy.serving.answers.predict", greedy)
+    monkeypatch.setattr("ipal.deploy.serving.served.predict", greedy)
     response = local.post("/predict", json={"x": [[1.0] * 16], "edge_index": [[], []]})
     refused(response, 503, "memory")
     assert int(response.headers["retry-after"]) > 0
@@ -103,33 +101,25 @@ def test_too_little_memory_is_an_overload(client: Client, monkeypatch: pytest.Mo
 class Held:
     """Holds the thread that answers until it is let go."""
 
-    def __init__(self, answerer: Answerer, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.free, self.answered = threading.Event(), threading.Event(), 0
-        answer = answerer._answer
+    def __init__(self, served: Served) -> None:
+        self.begun, self.free = threading.Event(), threading.Event()
+        served._thread.submit(self._wait)
 
-        def slow(body: bytes, kind: str, *reply: Any) -> Reply:
-            self.begun.set()
-            assert self.free.wait(10)
-            self.answered += 1
-            return answer(body, kind, *reply)
-
-        monkeypatch.setattr(answerer, "_answer", slow)
+    def _wait(self) -> None:
+        self.begun.set()
+        assert self.free.wait(10)
 
 
-def test_one_is_answered_some_wait_and_the_rest_is_told_to_come_back(
-    client: Client, tiny: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_some_wait_and_the_rest_is_told_to_come_back(client: Client, tiny: Dataset) -> None:
     local = client()
-    held = Held(local.app.state.server.answerer, monkeypatch)
-    body = npz_body(tiny.graph)
+    served = local.app.state.server.served
+    held, body = Held(served), npz_body(tiny.graph)
     found: list[Any] = []
     threads = [threading.Thread(target=lambda: found.append(post(local, body, NPZ))) for _ in range(3)]
     for thread in threads:
         thread.start()
-    assert held.begun.wait(10)
-    inside = local.app.state.server.answerer._places
     for _ in range(1000):
-        if inside._value == 0:
+        if served._places._value == 0:
             break
         threading.Event().wait(0.005)
     response = post(local, body, NPZ)
@@ -143,11 +133,9 @@ def test_one_is_answered_some_wait_and_the_rest_is_told_to_come_back(
     assert post(local, body, NPZ).status_code == 200
 
 
-def test_an_answer_that_takes_too_long_is_an_overload(
-    client: Client, tiny: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_takes_too_long_is_an_overload(client: Client, tiny: Dataset) -> None:
     local = client(limits=Limits(seconds=0.05))
-    held = Held(local.app.state.server.answerer, monkeypatch)
+    held = Held(local.app.state.server.served)
     response = post(local, npz_body(tiny.graph), NPZ)
     refused(response, 503, "0.05 seconds", "--timeout")
     assert response.headers["retry-after"] == "1"
@@ -175,17 +163,11 @@ def test_a_body_that_never_ends_is_given_up(client: Client) -> None:
     assert "0.05 seconds" in json.loads(told[1]["body"])["error"]
 
 
-@pytest.mark.parametrize("left", ["while sending", "while waiting"])
-def test_who_left_is_not_answered(client: Client, tiny: Dataset, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
-    local = client()
-    answerer = local.app.state.server.answerer
-    held = Held(answerer, monkeypatch)
-    busy: Future[Any] = answerer.ask(npz_body(tiny.graph), NPZ)
-    assert held.begun.wait(10)
-    told: list[Any] = []
+def test_who_left_while_sending_is_not_answered(client: Client, tiny: Dataset) -> None:
+    local, told = client(), list[Any]()
 
     async def call() -> None:
-        sent = {"type": "http.request", "body": npz_body(tiny.graph), "more_body": left == "while sending"}
+        sent = {"type": "http.request", "body": npz_body(tiny.graph), "more_body": True}
         messages = iter([sent, {"type": "http.disconnect"}])
 
         async def receive() -> Any:
@@ -197,22 +179,20 @@ def test_who_left_is_not_answered(client: Client, tiny: Dataset, monkeypatch: py
         await local.app(_scope(NPZ), receive, send)
 
     completed(call)
-    assert told == []
-    held.free.set()
-    assert isinstance(busy.result(10), Reply)
-    assert post(local, npz_body(tiny.graph), NPZ).status_code == 200
-    assert held.answered == 2, "who left was answered"
-    assert 'ipal_requests_total{path="/predict",status="gone"} 1.0' in local.get("/metrics").text
+    assert local.app.state.server.held == 0
+    text = local.get("/metrics").text
+    assert 'ipal_requests_total{path="/predict",status="gone"} 1.0' in text
+    assert "ipal_nodes_predicted_total 0.0" in text
 
 
 def test_bodies_on_their_way_take_a_bounded_room(client: Client) -> None:
     local = client(limits=Limits(bytes=1000))
     server = local.app.state.server
-    server._held = 3900
+    server.held = 3900
     refused(post(local, b"{" + b" " * 200), 503, "try again")
-    assert server._held == 3900
+    assert server.held == 3900
     refused(post(local, b"{"), 400)
-    assert server._held == 3900
+    assert server.held == 3900
 
 
 def _scope(kind: str = JSON) -> dict[str, Any]:

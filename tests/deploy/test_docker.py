@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from ipal.cli.serve import serve
-from ipal.deploy.serving.limits import Limits
+from ipal.deploy.serving.bodies import Limits
 from ipal.runs.memory_plan import parse_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -29,10 +29,9 @@ def test_what_is_copied_is_there_and_sent() -> None:
 
 def test_it_runs_a_command_with_options_that_there_are() -> None:
     words = re.findall(r'"([^"]+)"', next(line for line in INSTRUCTIONS if line.startswith("ENTRYPOINT")))
-    words += re.findall(r'"([^"]+)"', next(line for line in INSTRUCTIONS if line.startswith("CMD")))
     assert words[:2] == ["ipal", "serve"]
     options = {word.removeprefix("--").replace("-", "_") for word in words if word.startswith("--")}
-    assert options == {"host", "port", "watch"}
+    assert options == {"host", "port"}
     assert options <= set(serve.__annotations__)
     assert "[serve]" in TEXT
     assert "serve = [" in (ROOT / "pyproject.toml").read_text()
@@ -86,7 +85,7 @@ def test_servers_are_started_with_options_that_there_are_and_a_token() -> None:
 
 def test_nginx_has_the_limits_of_the_servers() -> None:
     command = SERVICES["ipal"]["command"]
-    said = dict(zip(command[1::2], command[2::2], strict=True))
+    said = dict(zip(command[::2], command[1::2], strict=True))
     limits = dict(re.findall(r"^\s*(\w+) (\w+);", NGINX, re.MULTILINE))
     assert limits["client_max_body_size"] == "64m"
     assert parse_bytes(said["--max-bytes"], "--max-bytes") <= 64 * 2**20

@@ -17,7 +17,7 @@ from ipal.closed_form.method import Analytic
 from ipal.config import EncoderConfig, run_config
 from ipal.data.streams import TaskStream
 from ipal.deploy.export import onnx_model, traced
-from ipal.deploy.export.check import difference, random_graphs, random_weights
+from ipal.deploy.export.check import difference, random_graphs
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
 from ipal.methods.base import Method
@@ -89,27 +89,27 @@ class Traced:
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_exported_is_the_prediction(name: str, made) -> None:
     model = made(name)
-    for number, (x, edges) in enumerate(random_graphs(28, 16, seed=6)):
-        difference(model, Traced(model), x, edges)
-        difference(model, Traced(model), x, edges, random_weights(edges.shape[1], number))
+    for weighted in (False, True):
+        for given in random_graphs(14, 16, seed=6, weighted=weighted):
+            difference(model, Traced(model), given)
 
 
 def test_a_file_on_a_hundred_random_graphs(made, file) -> None:
     sizes = set()
-    for x, edges in random_graphs(100, 16, seed=5):
-        assert_the_same(made("ncm"), file("ncm"), x, edges)
-        sizes.add((min(len(x), 2), min(edges.shape[1], 1)))
+    for given in random_graphs(100, 16, seed=5):
+        assert_the_same(made("ncm"), file("ncm"), **given)
+        sizes.add((min(len(given["x"]), 2), min(given["edge_index"].shape[1], 1)))
     assert sizes == {(1, 0), (1, 1), (2, 0), (2, 1)}, "with and without edges, of one node and of several"
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_of_every_kind_of_operation_with_weights(name: str, made, file) -> None:
-    for number, (x, edges) in enumerate(random_graphs(28, 16, seed=6)):
-        difference(made(name), file(name, True), x, edges, random_weights(edges.shape[1], number))
+    for given in random_graphs(28, 16, seed=6, weighted=True):
+        difference(made(name), file(name, True), given)
 
 
 def test_a_file_refuses_what_are_no_weights(file) -> None:
-    x, edges = next(random_graphs(1, 16))
+    x, edges = next(random_graphs(1, 16)).values()
     weighted, plain = file("slda", True), file("ncm")
     sound = np.ones(edges.shape[1], dtype=np.float32)
     for wrong in (-sound, np.nan * sound, np.inf * sound, sound[1:]):
@@ -123,8 +123,8 @@ def test_a_file_refuses_what_are_no_weights(file) -> None:
 
 def test_wide_rows_go_over_the_graph_in_parts(made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traced, "COLUMNS_AT_ONCE", 5)
-    for x, edges in random_graphs(7, 16, seed=7):
-        difference(made("ncm"), Traced(made("ncm")), x, edges)
+    for given in random_graphs(7, 16, seed=7):
+        difference(made("ncm"), Traced(made("ncm")), given)
 
 
 def test_a_model_of_strings_and_of_a_single_class(tiny_stream: TaskStream) -> None:
@@ -133,19 +133,19 @@ def test_a_model_of_strings_and_of_a_single_class(tiny_stream: TaskStream) -> No
         labels = np.asarray(names)[(task.labels != task.labels[0]).astype(int)]
         model = learn(config(NCM, steps=1), type(task)(task.graph, task.nodes, labels))
         exported = session(onnx_model(model))
-        for x, edges in random_graphs(7, 16, seed=8):
-            assert_the_same(model, exported, x, edges)
+        for given in random_graphs(7, 16, seed=8):
+            assert_the_same(model, exported, **given)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e30])
 def test_features_too_small_or_too_large_to_be_squared(size: float, made, file) -> None:
-    x, edges = next(random_graphs(1, 16))
-    weights = np.ones(edges.shape[1], dtype=np.float32)
-    difference(made("wide features"), file("wide features", True), np.float32(size) * x, edges, weights)
+    given = next(random_graphs(1, 16, weighted=True))
+    given["x"] *= np.float32(size)
+    difference(made("wide features"), file("wide features", True), given)
 
 
 def test_loops_and_repeats_make_no_difference_and_directions_do(file) -> None:
-    x = next(random_graphs(1, 16))[0][:2]
+    x = next(random_graphs(1, 16))["x"][:2]
     one_way = np.array([[0], [1]])
     once = outputs(file("ncm"), x, one_way)["scores"]
     messy = np.array([[0, 0, 1, 0], [1, 1, 1, 0]])
@@ -155,6 +155,6 @@ def test_loops_and_repeats_make_no_difference_and_directions_do(file) -> None:
 
 @pytest.mark.parametrize("wrong", [2, -1])
 def test_an_edge_to_a_node_that_is_not_there_is_refused(wrong: int, file) -> None:
-    x = next(random_graphs(1, 16))[0][:2]
+    x = next(random_graphs(1, 16))["x"][:2]
     with pytest.raises(Exception, match="out of data bounds"):
         outputs(file("ncm"), x, np.array([[0], [wrong]]))

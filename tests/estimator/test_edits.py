@@ -264,7 +264,7 @@ def test_corrections_that_cannot_be_are_refused_and_change_nothing(sums: str) ->
     learner, data = taught(graph, graph.y, sums), graph.data(graph.nodes)
     with Refused(learner, "data.new_y"):
         ipal.relabel(learner, data)
-    with Refused(learner, "says the same"):
+    with Refused(learner, "This changes nothing"):
         ipal.relabel(learner, labelled(graph, graph.y, new_y=torch.from_numpy(graph.y)))
     with Refused(learner, "was never learned"):
         ipal.relabel(learner, labelled(graph, graph.y + 9, new_y=torch.from_numpy(graph.y)))

@@ -238,6 +238,5 @@ def test_verbose_shows_a_line_a_task(
             assert re.fullmatch(rf"task {number}, \d+\.\d s", lines[1])
     learner.save(tmp_path / "model")
     assert ipal.load(tmp_path / "model").get_params()["verbose"] == 0, "no part of a model"
-    assert learner.set_params(verbose=0).get_params()["verbose"] == 0
     with pytest.raises(ConfigError, match=r"'ipal\.verbose' cannot be 'much'"):
         ipal.IPAL(verbose="much")

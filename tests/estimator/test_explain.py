@@ -17,7 +17,6 @@ from ipal.data.graph import Graph
 from ipal.data.neighbourhood import neighbourhood
 from ipal.data.streams import TaskStream
 from ipal.errors import CapacityError, ConfigError, DataError, IpalError, NonFiniteError
-from ipal.estimator.evidence import NodeEvidence
 from ipal.estimator.explain import Explanation, explained
 from ipal.methods.bare import Bare
 from ipal.methods.base import Method
@@ -238,17 +237,6 @@ def test_a_method_that_computes_in_its_own_way_says_so(tiny: Dataset, tiny_strea
 
     with pytest.raises(ConfigError, match="its predictions use `propagated`"):
         explained(learned(Own, tiny_stream, 1), tiny.graph, 0)
-
-
-def test_a_method_whose_scores_follow_from_something_else_is_refused(tiny: Dataset, tiny_stream: TaskStream) -> None:
-    class Twice(NCM):
-        name = "twice"
-
-        def forward(self, memory: Any, graph: Graph, compute: Any, nodes: Any = None) -> torch.Tensor:
-            return super().forward(memory, graph, compute, nodes) * (2 if isinstance(compute, NodeEvidence) else 1)
-
-    with pytest.raises(ConfigError, match="'twice' cannot be explained: its scores follow from more"):
-        explained(learned(Twice, tiny_stream, 1), tiny.graph, 0)
 
 
 def test_a_node_goes_by_its_id_where_the_graph_has_ids() -> None:

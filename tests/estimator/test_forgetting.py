@@ -16,6 +16,7 @@ from faults.forgetting import CHANGES, Months, must_answer_alike, must_be_equal,
 from ipal.errors import DataError, Qualified, StoreError
 from ipal.estimator import history
 from ipal.estimator.open_world.calibration import Calibration
+from ipal.state.value import flatten
 from tests.closed_form.analytic_support import Refused
 
 # Months may bring a class with too few nodes to be asked: that is said, and the same for both models.
@@ -61,7 +62,7 @@ def the_ridge_still_knows(patch: pytest.MonkeyPatch) -> None:
 
 
 def calibration_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Calibration, "before", lambda self, task: self)
+    patch.setattr(Calibration, "where", lambda self, rows: self)
 
 
 def the_sums_stay(patch: pytest.MonkeyPatch) -> None:
@@ -122,8 +123,9 @@ def test_the_calibration_of_a_model_that_forgot_is_that_of_one_that_never_learne
     before = learner.model_.calibration
     ipal.forget_nodes(learner, marked(months, gone))
     never = months.without(gone).taught(small())
-    for name, tensor in learner.model_.calibration.tensors().items():
-        assert np.array_equal(tensor, never.model_.calibration.tensors()[name]), name
+    found, expected = (flatten(one.model_.calibration, "calibration") for one in (learner, never))
+    for name, tensor in found.items():
+        assert np.array_equal(tensor, expected[name]), name
     assert not np.array_equal(before.novelty, never.model_.calibration.novelty)
     assert len(before.task) == 3
     must_answer_alike(learner, never, months.without(gone).graphs()[-1], exact=True)
@@ -236,19 +238,19 @@ def test_a_graph_that_did_not_teach_is_refused(months: Months) -> None:
         replace(last, train_mask=last.train_mask & ~last.forget_mask),
         replace(last, y=swapped),
     ):
-        with Refused(learner, "This graph is none that taught the model"):
+        with Refused(learner, "Graph 1 of those given is none that taught the model"):
             ipal.forget_nodes(learner, stranger)
 
 
 def test_the_missing_graphs_are_counted_and_named_by_their_day(months: Months) -> None:
     learner, gone = months.taught(small()), persons(months, 0)
     first, second, third = marked(months, gone)
-    words = ["learned 2 graph(s) more", f"{second.train_mask.sum()} training nodes learned on 2023-11-14"]
+    words = ["learned 2 graph(s) more", f"{second.train_mask.sum()} training nodes on 2023-11-14"]
     with Refused(learner, *words, f"{third.train_mask.sum()} training nodes"):
         ipal.forget_nodes(learner, first)
     with Refused(learner, "learned 1 graph(s) more", words[1]):
         ipal.forget_nodes(learner, [third, first])
-    with Refused(learner, "Graph 2 of these is none that taught the model"):
+    with Refused(learner, "Graph 2 of those given is none that taught the model"):
         ipal.forget_nodes(learner, [first, replace(second, train_mask=first.train_mask.repeat(9)[: second.num_nodes])])
 
 
@@ -296,8 +298,8 @@ def test_what_cannot_be_left_is_refused(months: Months) -> None:
         ipal.forget_rows(learner, everything)
     with Refused(learner, "Say which nodes are to be forgotten"):
         ipal.forget_nodes(learner, marked(months, np.zeros(len(months.y), dtype=bool)))
-    with Refused(learner, "none of them ever taught"):
+    with Refused(learner, "This changes nothing that the model learned"):
         outside = ~months.teaches & (months.month == 0)
         ipal.forget_rows(learner, marked(months, outside))
-    with Refused(learner, "No training node of these graphs is of class cormorant"):
+    with Refused(learner, "This changes nothing that the model learned"):
         ipal.forget_class(learner, "cormorant", months.graphs()[0])

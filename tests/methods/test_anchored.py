@@ -176,7 +176,7 @@ def test_the_copy_that_calibrates_leaves_the_importance_out_and_finds_the_same(
     first, second = (len(tiny_stream.task(index).nodes) for index in range(2))
     assert ended == [first, second]
     # So that copies compute it, too.
-    monkeypatch.setattr("ipal.estimator.model.predicts_by_network_alone", lambda method: False)
+    monkeypatch.setattr("ipal.estimator.open_world.calibration.predicts_by_network_alone", lambda method: False)
     whole = learned(method, tiny_stream, 2, calibration=0.2, **options)
     assert [number for number in ended[2:] if number in (first, second)] == [first, second]
     copies = [number for number in ended[2:] if number not in (first, second)]

@@ -10,7 +10,7 @@ from torch import Tensor
 from ipal.backend.operators import operators
 from ipal.config import EncoderConfig
 from ipal.data.graph import Graph, checked_graph
-from ipal.data.streams import Task
+from ipal.data.task import Task
 from ipal.nn.encoders import ENCODERS, Encoder
 from tests.nn.support import HERE
 

@@ -13,7 +13,7 @@ from ipal.backend.operators import Features, Need, Operators, operators
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparsePair
 from ipal.data.graph import Graph
-from ipal.data.streams import Task
+from ipal.data.task import Task
 
 HERE = Runtime.of()
 

@@ -11,7 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from ipal.backend.operators import Operators, operators
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig
-from ipal.data.csr import Neighbours, normalised_adjacency
+from ipal.data.csr import Neighbours, aggregation_rows
 from ipal.data.graph import Features, Graph, checked_graph
 from ipal.nn.encoders import GCN
 from tests.nn.encoders_support import GRAPHS, RANDOM, edges_among
@@ -33,7 +33,7 @@ def encoder(num_features: int, *, seed: int = 0, **config: object) -> GCN:
 # ------------------------------------------------------------------ the propagation matrix
 
 
-def test_normalised_adjacency_by_hand() -> None:
+def test_aggregation_rows_by_hand() -> None:
     # 0 -> 1, 0 -> 2, 1 -> 2, so rows gather from 0 and from 0 and 1. In-degrees with the loop: 1, 2, 3 (out-degrees
     # would be 3, 2, 1); entry (i, j) is 1 / sqrt(d_i d_j).
     directed = graph(np.ones((3, 1), dtype=np.float32), [[0, 0, 1], [1, 2, 2]], undirected=False)
@@ -42,13 +42,13 @@ def test_normalised_adjacency_by_hand() -> None:
         [1 / math.sqrt(2 * 1), 1 / 2, 0],
         [1 / math.sqrt(3 * 1), 1 / math.sqrt(3 * 2), 1 / 3],
     ]
-    normalised = normalised_adjacency(directed.neighbours, 0, 3)
+    normalised = aggregation_rows(directed.neighbours, "symmetric", 0, 3)
     np.testing.assert_allclose(normalised.toarray(), expected, rtol=1e-6)
     assert normalised.dtype == np.float32
 
 
-def test_normalised_adjacency_of_an_isolated_node_is_its_loop() -> None:
-    assert normalised_adjacency(Neighbours.none(2), 0, 2).toarray().tolist() == [[1, 0], [0, 1]]
+def test_aggregation_rows_of_an_isolated_node_is_its_loop() -> None:
+    assert aggregation_rows(Neighbours.none(2), "symmetric", 0, 2).toarray().tolist() == [[1, 0], [0, 1]]
 
 
 # ------------------------------------------------------------------ by hand

@@ -16,7 +16,8 @@ from ipal.backend.runtime import Runtime
 from ipal.config import Sampling
 from ipal.data.csr import Norm
 from ipal.data.graph import Graph
-from ipal.data.streams import Task, TaskStream
+from ipal.data.streams import TaskStream
+from ipal.data.task import Task
 from ipal.nn import embed
 from ipal.nn.head import Head
 from ipal.nn.network import Network

@@ -16,8 +16,6 @@ from tests.hostile_files import ALIASES
         ("", None),
         ("1", 1),
         ("a: [1, 2.5, true, null, x]", {"a": [1, 2.5, True, None, "x"]}),
-        ("a: &x {b: 1}\nc: *x", {"a": {"b": 1}, "c": {"b": 1}}),
-        ("base: &x {b: 1}\nc: {<<: *x, d: 2}", {"base": {"b": 1}, "c": {"b": 1, "d": 2}}),
         ("2020-99-99", "2020-99-99"),
         ("2020-01-01", "2020-01-01"),
         ("0x10", 16),
@@ -37,11 +35,9 @@ def test_plain_yaml_is_read(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (ALIASES, "more than 20000 values"),
-        ("&a [*a]", "deeper than 32"),
-        ("[" * 10**5, "deeper than 32"),
-        ("[" * 40 + "]" * 40, "deeper than 32"),
-        ("[1" + ",1" * 30_000 + "]", "more than 20000 values"),
+        (ALIASES, "refers to another value by .*: write it out"),
+        ("&a [*a]", "refers to another value"),
+        ("[" * 10**5, "nested too deeply"),
         ("#" * (MOST_YAML + 1), "longer than"),
         ("9" * 10_000, "10000 digits"),
         ("a: 1\na: 2", "says 'a' twice"),
@@ -55,7 +51,7 @@ def test_plain_yaml_is_read(text: str, value: Any) -> None:
         ("a: b: c", "not valid YAML"),
         ("a: 1\n---\nb: 2", "not valid YAML"),
     ],
-    ids=range(17),
+    ids=range(15),
 )
 def test_other_yaml_is_refused(text: str, words: str) -> None:
     with pytest.raises(DocumentError, match=words):
@@ -86,7 +82,6 @@ def test_dates_of_others_are_dates_still() -> None:
         ("[" * 10**5, "recursion limit|nested"),
         ('{"a": ' * 10**4 + "1" + "}" * 10**4, "recursion limit|nested"),
         ("9" * 10_000, "digits|number"),
-        ('{"a": 1, "b": {"c": 1, "c": 2}}', "says 'c' twice"),
         ("NaN", "no valid JSON"),
         ('{"a": Infinity}', "no valid JSON"),
         ("", "no valid JSON"),
@@ -94,7 +89,7 @@ def test_dates_of_others_are_dates_still() -> None:
         (b"\xff\xfe", "no valid JSON"),
         ("[" + " " * 100 + "]", "longer than 50"),
     ],
-    ids=range(10),
+    ids=range(9),
 )
 def test_other_json_is_refused(text: str | bytes, words: str) -> None:
     with pytest.raises(DocumentError, match=words):

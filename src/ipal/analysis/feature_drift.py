@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from ipal.config import Tree, run_config
-from ipal.data.streams import Labels, Task
+from ipal.data.labels import Labels
+from ipal.data.task import Task
 from ipal.errors import ConfigError, DataError
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS

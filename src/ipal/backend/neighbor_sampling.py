@@ -76,7 +76,7 @@ class Sampler:
             lambda: cls(
                 move(graph.indptr),
                 move(graph.indices),
-                move(graph.scale),
+                move(graph.neighbours.scale),
                 None if weights is None else move(weights),
             ),
         )

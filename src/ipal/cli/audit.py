@@ -1,6 +1,5 @@
 """`ipal audit`: what a saved model keeps of its training nodes, and what can be reconstructed from it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from ipal.analysis.audit import Evidence
     from ipal.estimator.model import Model
 
-SHOWN = 10
-"""Most classes that are listed by name."""
 UNKNOWN_GRAPHS = (
     "It is not known in which graphs the model was taught, nor from which nodes: rows are those of the whole graph, "
     "and every node of a class counts as one that taught. So less is found below than could be: audit the run on its "
@@ -81,11 +78,8 @@ def _show(found: dict[str, Any]) -> None:
     items = [(item["what"], render.size(item["bytes"])) for item in kept["items"]]
     render.out.print(render.table(("what is kept", "size"), items, numbers=["size"], title=title))
     render.say("Raw nodes ARE stored." if kept["stores_exemplars"] else "By its method the model stores no raw node.")
-    table = flagged_table(found)
-    if table.rows:
-        render.out.print(render.report_table(replace(table, rows=table.rows[:SHOWN])))
-    if more := len(table.rows[SHOWN:]):
-        render.say(f"and {more} larger ones; --json lists them all.")
+    if found["flagged"]:
+        render.out.print(render.report_table(flagged_table(found)))
     for line in audit_in_words(found):
         render.say(f"- {line}")
     if "data" in found:
@@ -100,23 +94,15 @@ def _show_search(data: dict[str, Any]) -> None:
     render.say(f"\nAgainst {data['name']} ({data['nodes']} nodes)")
     if not data["as_taught"]:
         render.say(UNKNOWN_GRAPHS)
-    for key, where in (("inputs", "the nodes learned last"), ("inputs_of_all", "the graphs learned from")):
-        inputs = data[key]
-        if "skipped" in inputs:
-            render.say(f"Which features occur in {where} was not examined: {inputs['skipped']}.")
-            continue
-        title = f"Which {inputs['occurring']} of {inputs['features']} features occur in {where}, by"
-        rows = [(name, "" if auc is None else f"{auc:.3f}") for name, auc in inputs["auc"].items()]
-        render.out.print(render.table(("length of a feature's row in", "AUC"), rows, numbers=["AUC"], title=title))
-    classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix")
+    if data["inputs"]:
+        title = "Which features occur in nodes that were learned is told by the length of their rows in"
+        rows = [(name, f"{auc:.3f}") for name, auc in data["inputs"].items()]
+        render.out.print(render.table(("the first layer's", "AUC"), rows, numbers=["AUC"], title=title))
+    classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix", {})
     if classes:
         render.out.print(render.report_table(attempts_table(classes)))
-        for name, result in classes.items():
-            matrix = result.get("from_matrix", {})
-            if reason := matrix.get("skipped") or matrix.get("rows", {}).get("skipped"):
-                render.say(f"Class {name}: not all was tried: {reason}.")
         render.say(HOW_TO_READ)
-    if shared and "skipped" in shared:
+    if "skipped" in shared:
         render.say(f"The matrix of all classes does not tell who taught by its span: {shared['skipped']}.")
     elif shared and (auc := shared["span"]["auc_against_others"]) is not None:
         render.say(f"The matrix of all classes tells who taught from who did not with an AUC of {auc:.3f}.")

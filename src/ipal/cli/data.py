@@ -24,7 +24,7 @@ def data(
     directed: Annotated[bool, Option("--directed", help="With --convert: keep the direction of edges.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is understood of graphs: size, labels, homophily, degrees, hash; or how to get them."""
+    """Show what is understood of graphs: size, labels, homophily, hash; or how to get them."""
     from ipal.data import datasets
     from ipal.data.datasets import catalog, inspect
 
@@ -53,9 +53,7 @@ def _show(facts: dict[str, Any]) -> None:
     way = "all run both ways" if facts["both_ways"] else "some run one way (a run adds the other, unless told not to)"
     kept = f"{'sparse' if facts['sparse'] else 'dense'}, {facts['share_not_zero']:.1%} not zero"
     largest = sorted(classes.items(), key=lambda one: -one[1])
-    balanced = facts["balanced_homophily"]
-    beside = "" if balanced is None else f" (class-balanced: {balanced:.3f})"
-    homophily = f"{facts['edge_homophily'] or 0:.3f} of the edges join nodes of one class{beside}"
+    homophily = f"{facts['edge_homophily'] or 0:.3f} of the edges join nodes of one class"
     render.facts(
         {
             "graph": f"{facts['name']} ({facts['about']})",
@@ -68,8 +66,6 @@ def _show(facts: dict[str, Any]) -> None:
             "labelled": f"{facts['labelled']:,} of {n:,} nodes ({facts['labelled'] / n:.1%})",
             "homophily": "" if facts["edge_homophily"] is None else homophily,
             "isolated": f"{render.many(facts['isolated'], 'node')} without an edge",
-            "neighbours": _degrees(facts["neighbours"]) + " nodes",
-            "components": "" if facts["components"] is None else f"{facts['components']:,}",
             "known too": ", ".join(facts["of_every_node"]),
             "remark": facts["remark"],
             "SHA-256": facts["hash"],
@@ -80,9 +76,3 @@ def _show(facts: dict[str, Any]) -> None:
 
 def _some(words: list[str]) -> str:
     return ", ".join(words[:MOST_NAMED]) + f", and {len(words) - MOST_NAMED} more" * (len(words) > MOST_NAMED)
-
-
-def _degrees(distribution: list[dict[str, int]]) -> str:
-    """Nodes for each doubling of the number of neighbours."""
-    spans = [str(one["from"]) if one["from"] == one["to"] else f"{one['from']} to {one['to']}" for one in distribution]
-    return "; ".join(f"{span}: {one['nodes']:,}" for span, one in zip(spans, distribution, strict=True))

@@ -1,14 +1,14 @@
 """`ipal explain`: why a node is predicted as it is."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Directed, Force, GraphName, ModelName, Runs
-from ipal.cli.models import new_file, opened
+from ipal.cli.app import RUNS, AsJson, DataRoot, Directed, GraphName, ModelName, Runs
+from ipal.cli.models import opened
 from ipal.errors import ConfigError
 
 
@@ -23,11 +23,7 @@ def explain(
     top: Annotated[
         int, typer.Option(min=1, max=10_000, help="How many nodes, features and pieces of evidence are shown.")
     ] = 10,
-    figure: Annotated[
-        Path | None, typer.Option("--figure", metavar="FILE", help="Also draw them, into a .png or .svg file.")
-    ] = None,
     directed: Directed = None,
-    force: Force = False,
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
@@ -40,7 +36,6 @@ def explain(
     margin would be less by its contribution. Exact for the methods ncm, slda
     and, but for its normalisation, analytic; a first order for encoders.
     """
-    target = None if figure is None else _drawing(figure, force)
     _, model, data, _ = opened(name, graph, runs, root, directed)
 
     from ipal.data.datasets.node_ids import node_numbers
@@ -51,19 +46,8 @@ def explain(
         raise ConfigError("Give --node one node: each is explained on its own.")
     by_name = {str(label): label for label in model.labels}
     found = explained(model, data.graph, asked[0], None if against is None else by_name.get(against, against))
-    ids = None if data.ids is None else data.ids.tolist()
-    plain = found.as_plain_data(top, ids, model.checked(data.graph).columns or None)
-    if target is not None:
-        from ipal.report.explanation import write_explanation
-
-        plain["figure"] = str(write_explanation(plain, target))
+    plain = replace(found, ids=data.ids).as_plain_data(top, model.checked(data.graph).columns or None)
     render.as_json(plain) if as_json else _show(plain)
-
-
-def _drawing(path: Path, force: bool) -> Path:
-    if path.suffix not in (".png", ".svg"):
-        raise ConfigError(f"A figure is a .png or .svg file: give --figure such a name, not '{path.name}'.")
-    return new_file(path, force)
 
 
 def _show(plain: Mapping[str, Any]) -> None:
@@ -73,8 +57,6 @@ def _show(plain: Mapping[str, Any]) -> None:
     _print("node", [(f"{one['node']}, {_hops(one['hops'])}", one["contribution"]) for one in plain["by_node"]])
     _print("feature", [(str(one["feature"]), one["contribution"]) for one in plain["by_feature"]])
     _print("evidence", [(f"{one['feature']} of node {one['node']}", one["contribution"]) for one in plain["evidence"]])
-    if "figure" in plain:
-        render.say(f"figure  {plain['figure']}")
 
 
 def _hops(number: int) -> str:

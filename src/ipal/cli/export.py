@@ -1,7 +1,8 @@
 """`ipal export`: a saved model as one ONNX file."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -10,9 +11,6 @@ from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, Force, ModelName, Runs
 from ipal.cli.models import new_file
 from ipal.runs.run_folder import RunStore
-
-if TYPE_CHECKING:
-    from ipal.deploy.export import Exported
 
 
 def export(
@@ -43,39 +41,22 @@ def export(
     from ipal.deploy.export import export_onnx
     from ipal.estimator.files import load
 
-    model = load(path)
-    made = export_onnx(model, target, graphs=graphs, edge_weights=edge_weights)
-    if as_json:
-        render.as_json(
-            {
-                "file": str(made.path),
-                "model": str(path),
-                "method": model.name,
-                "classes": model.labels,
-                "bytes": made.bytes,
-                "opset": made.opset,
-                "inputs": made.inputs,
-                "outputs": made.outputs,
-                "graphs": made.parity.graphs,
-                "largest_difference": {"scores": made.parity.scores, "probabilities": made.parity.probabilities},
-                "tolerance": made.tolerance,
-            }
-        )
-    else:
-        _show(made, model.name, len(model.labels))
+    made = {"model": str(path), **export_onnx(load(path), target, graphs=graphs, edge_weights=edge_weights)}
+    render.as_json(made) if as_json else _show(made)
 
 
-def _show(made: "Exported", method: str, classes: int) -> None:
+def _show(made: Mapping[str, Any]) -> None:
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("model", f"method {method}, classes {classes}, opset {made.opset}, {render.size(made.bytes)}")
-    for word, values in (("takes", made.inputs), ("gives", made.outputs)):
-        for place, (name, kind) in enumerate(values.items()):
+    size = render.size(made["bytes"])
+    facts.add_row("model", f"method {made['method']}, classes {len(made['classes'])}, opset {made['opset']}, {size}")
+    for word in ("inputs", "outputs"):
+        for place, (name, kind) in enumerate(made[word].items()):
             facts.add_row("" if place else word, f"{name}: {kind}")
-    apart = made.parity
+    apart = made["largest_difference"]
     facts.add_row(
         "checked",
-        f"on {apart.graphs} random graphs: scores differ by at most {apart.scores:.1e} of the largest one "
-        f"(allowed {made.tolerance:.0e}), probabilities by {apart.probabilities:.1e}",
+        f"on {made['graphs']} random graphs: scores differ by at most {apart['scores']:.1e} of the largest one "
+        f"(allowed {made['tolerance']:.0e}), probabilities by {apart['probabilities']:.1e}",
     )
     render.out.print(facts)
-    render.say(f"file     {made.path}")
+    render.say(f"file     {made['file']}")

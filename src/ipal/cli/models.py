@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # torch takes seconds to load
 
 Out = Annotated[Path | None, Option("--out", "-o", help="File for the result; default: the model's own is replaced.")]
 Paths = list[Path] | None
+MOST_NAMED = 20
 
 
 class Opened(NamedTuple):
@@ -68,8 +69,8 @@ def show_model(path: Path, as_json: bool) -> None:
     render.counts("nodes learned", content["classes"])
     history = render.table(("when", "what", "classes", "nodes"), numbers=["nodes"], title="History")
     for one in model.history:
-        more = one.number - len(one.classes)
-        classes = ", ".join(one.classes) + f" and {more} more" * (more > 0)
+        more = len(one.classes) - MOST_NAMED
+        classes = ", ".join(one.classes[:MOST_NAMED]) + f" and {more} more" * (more > 0)
         classes += f" -> {', '.join(one.into)}" * bool(one.into)
         history.add_row((one.time or "").replace("T", " "), one.what, classes, str(one.nodes or ""))
     render.out.print(history)

@@ -39,17 +39,14 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="CPU threads; workers share them. Default: all cores.")
     ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, max=1024, help="Requests that are answered at once; from two on, by processes.")
-    ] = 1,
-    watch: Annotated[bool, typer.Option("--watch", help="Take a new model as soon as its file has changed.")] = False,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes that answer, each with the model.")] = 1,
     directed: Directed = None,
     runs: Runs = RUNS,
 ) -> None:
     """Serve predictions over HTTP until stopped. A request holds a graph as JSON or .npz; none is stored.
 
-    POST /predict, /explain, GET /memory, /health, /metrics; /docs describes them. SIGHUP, or POST /reload where there
-    is a token, takes a new model from the file, without losing a request. Needs pip install 'ipal[serve]'.
+    POST /predict, /explain, GET /memory, /health, /metrics; /docs describes them. A new model in the file is taken
+    within a second, or at POST /reload where there is a token, without losing a request. Needs 'ipal[serve]'.
     """
     path = RunStore(runs).model_file(name)
     token = _token(token_file)
@@ -57,7 +54,7 @@ def serve(
     from ipal.system.optional import need_extra
 
     need_extra("serve", "fastapi", "uvicorn", "prometheus_client")
-    from ipal.deploy.serving.limits import Limits
+    from ipal.deploy.serving.bodies import Limits
     from ipal.deploy.serving.server import serve as serve_until_stopped
     from ipal.runs.memory_plan import parse_bytes
 
@@ -84,9 +81,7 @@ def serve(
         threads=threads,
         directed=directed,
         workers=workers,
-        watch=watch,
         started=started,
-        replaced=lambda version: render.note(f"Version {version} is in use."),
     )
     render.note("Stopped; the requests being processed were answered.")
 

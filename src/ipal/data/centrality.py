@@ -28,19 +28,10 @@ def pagerank(graph: Graph, alpha: float = 0.85, tolerance: float = 1e-6) -> Weig
     neighbours = graph.neighbours
     outwards = graph.by_source.degree
     share = alpha * (1.0 / np.where(outwards > 0, outwards, 1.0))
-    # Rows of ones in pieces: no number is kept for each edge.
-    sizes = [int(graph.indptr[end] - graph.indptr[begin]) for begin, end in neighbours.chunks()]
-    ones = np.ones(max(sizes))
-    pieces = [
-        neighbours.matrix(
-            begin, end, ones[:size] if neighbours.weights is None else neighbours.values(begin, end, np.float64)
-        )
-        for (begin, end), size in zip(neighbours.chunks(), sizes, strict=True)
-    ]
+    incoming = neighbours.matrix(0, graph.num_nodes, neighbours.values(0, graph.num_nodes, np.float64))
     r = np.ones(graph.num_nodes)
     while True:
-        passed = share * r
-        update = np.concatenate([rows @ passed for rows in pieces]) + (1.0 - alpha)
+        update = incoming @ (share * r) + (1.0 - alpha)
         if np.abs(update - r).mean() < tolerance:
             return np.asarray(update)
         r = update

@@ -53,34 +53,31 @@ class Neighbours:
         direction. A mean below the smallest normal number of 32 bits, as 0, leaves the pair out. Weights that are all
         one are as none.
 
-        Without weights, sorted in place as one number a pair: besides the pairs it takes 8 bytes an edge, then 4. With
+        Without weights, sorted in place as one number a pair: besides the pairs it takes up to 16 bytes an edge. With
         weights it takes up to 110 bytes a pair.
         """
+        apart = edges[0] != edges[1]
+        if not apart.all():
+            edges, weights = edges[:, apart], None if weights is None else weights[apart]
         if weights is not None and not (weights == 1).all():
             return cls._of_weighted(edges, n, undirected, weights)
         given = edges.shape[1]
-        keys = np.empty((2 if undirected else 1) * given, dtype=np.int64)
-        for begin in range(0, given, EDGES_AT_ONCE):
-            some = slice(begin, begin + EDGES_AT_ONCE)
-            source, target = edges[0, some].astype(np.int64), edges[1, some].astype(np.int64)
-            keys[:given][some] = target * n + source
-            if undirected:
-                keys[given:][some] = source * n + target
+        keys = np.empty((1 + undirected) * given, dtype=np.int64)
+        for part, (source, target) in zip((keys[:given], keys[given:]), (edges, edges[::-1]), strict=True):
+            if len(part):
+                np.multiply(target, n, out=part, dtype=np.int64, casting="unsafe")
+                np.add(part, source, out=part, dtype=np.int64, casting="unsafe")
         keys.sort()
-        keys = keys[: _drop_loops_and_repeats(keys, n)]
-        indices = np.empty(len(keys), dtype=np.int32)
-        for begin in range(0, len(keys), EDGES_AT_ONCE):
-            some = slice(begin, begin + EDGES_AT_ONCE)
-            indices[some] = keys[some] % n
+        stays = np.ones(len(keys), dtype=np.bool_)
+        np.not_equal(keys[1:], keys[:-1], out=stays[1:])
+        keys = keys[stays]
+        indices = np.remainder(keys, n, out=np.empty(len(keys), dtype=np.int32), dtype=np.int64, casting="unsafe")
         return cls(np.searchsorted(keys, np.arange(n + 1) * n), indices)
 
     @classmethod
     def _of_weighted(cls, edges: NDArray[Any], n: int, undirected: bool, weights: NDArray[np.float32]) -> "Neighbours":
-        apart = edges[0] != edges[1]
-        ends = edges[::-1, apart]
-        if undirected:
-            ends = np.sort(ends, axis=0)
-        each = weights[apart].astype(np.float64)
+        ends = np.sort(edges, axis=0) if undirected else edges[::-1]
+        each = weights.astype(np.float64)
         rows, times = (sp.coo_array((some, tuple(ends)), shape=(n, n)).tocsr() for some in (each, np.ones_like(each)))
         rows.data /= times.data  # both hold sums over repeats
         rows.data[rows.data < np.finfo(np.float32).tiny] = 0
@@ -146,19 +143,14 @@ class Neighbours:
 
     def transposed(self) -> "Neighbours":
         """Row i holds the nodes that i points to."""
-        values = np.ones(self.num_edges, dtype=np.int8) if self.weights is None else self.weights
-        turned = self.matrix(0, self.num_nodes, values).T.tocsr()
-        parts = turned.indptr.astype(np.int64), turned.indices.astype(np.int32, copy=False)
-        return Neighbours(*parts, weights=None if self.weights is None else turned.data)
+        return self._of(self.matrix(0, self.num_nodes, self._values).T.tocsr())
 
     @cached_property
     def symmetric(self) -> bool:
         """Whether every edge also runs the other way."""
         turned = self.transposed()
         same = np.array_equal(self.indptr, turned.indptr) and np.array_equal(self.indices, turned.indices)
-        if self.weights is None or turned.weights is None:
-            return same
-        return same and np.array_equal(self.weights, turned.weights)
+        return same and (self.weights is None or np.array_equal(self.weights, turned._values))
 
     def edge_chunks(self) -> Iterator[tuple[Ends, Ends]]:
         """Rows and their entries as pairs, some at a time, in order."""
@@ -170,55 +162,36 @@ class Neighbours:
         """In-neighbours of some nodes: the place in `nodes` that each belongs to, and which node it is."""
         starts = self.indptr[nodes]
         sizes = self.indptr[nodes + 1] - starts
-        return np.repeat(np.arange(len(nodes)), sizes), self.indices[_places(starts, sizes)]
+        # As far from where an entry is to come as its row's start is.
+        places = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+        places += np.arange(len(places))
+        return np.repeat(np.arange(len(nodes)), sizes), self.indices[places]
 
     def without_rest(self, nodes: NDArray[np.int64], *, whole_degree: bool = False) -> "Neighbours":
         """The rows of `nodes` without entries outside of them, all numbered anew in the order given.
 
         With `whole_degree`, degrees stay as they are here.
         """
-        position = np.full(self.num_nodes, -1, dtype=np.int32)
-        position[nodes] = np.arange(len(nodes), dtype=np.int32)
-        sizes = np.diff(self.indptr)[nodes]
-        chosen = Neighbours(np.concatenate([[0], np.cumsum(sizes)]), np.zeros(0, dtype=np.int32))
-        in_order = bool((np.diff(nodes) > 0).all())
-        kept, parts = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
-        weights = [np.zeros(0, dtype=np.float32)]
-        for begin, end in chosen.chunks():
-            starts = chosen.indptr[begin : end + 1] - chosen.indptr[begin]
-            places = _places(self.indptr[nodes[begin:end]], sizes[begin:end])
-            entries = position[self.indices[places]]
-            inside = np.flatnonzero(entries >= 0)
-            counts = np.diff(np.searchsorted(inside, starts))
-            if not in_order:
-                inside = inside[np.lexsort((entries[inside], np.repeat(np.arange(end - begin), counts)))]
-            kept.append(counts)
-            parts.append(entries[inside])
-            weights += [] if self.weights is None else [self.weights[places[inside]]]
-        found = np.cumsum(np.concatenate(kept)), np.concatenate(parts)
-        degree = self.degree[nodes] if whole_degree else None
-        return Neighbours(*found, degree, None if self.weights is None else np.concatenate(weights))
-
-    def pointing_to(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which nodes have an edge to one of the chosen."""
-        found = np.zeros(self.num_nodes, dtype=bool)
-        for begin, end in self.chunks():
-            entries = self.indices[self.indptr[begin] : self.indptr[end]]
-            found[entries[chosen[self.targets(begin, end)]]] = True
-        return found
+        rows = self.matrix(0, self.num_nodes, self._values)[nodes][:, nodes]
+        rows.sort_indices()
+        return self._of(rows, self.degree[nodes] if whole_degree else None)
 
     def within(self, groups: NDArray[Any]) -> "Neighbours":
         """Only the edges between nodes of one group."""
-        kept, parts = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
-        weights = [np.zeros(0, dtype=np.float32)]
-        for begin, end in self.chunks():
-            rows, entries = self.targets(begin, end), self.indices[self.indptr[begin] : self.indptr[end]]
-            inside = groups[rows] == groups[entries]
-            kept.append(np.bincount(rows[inside] - begin, minlength=end - begin))
-            parts.append(entries[inside])
-            weights += [] if self.weights is None else [self.values(begin, end)[inside]]
-        found = np.cumsum(np.concatenate(kept)), np.concatenate(parts)
-        return Neighbours(*found, weights=None if self.weights is None else np.concatenate(weights))
+        rows = self.targets(0, self.num_nodes)
+        inside = groups[rows] == groups[self.indices]
+        ends = np.cumsum(np.bincount(rows[inside], minlength=self.num_nodes))
+        weights = None if self.weights is None else self.weights[inside]
+        return Neighbours(np.concatenate([[0], ends]), self.indices[inside], weights=weights)
+
+    @property
+    def _values(self) -> NDArray[Any]:
+        return np.ones(self.num_edges, dtype=np.int8) if self.weights is None else self.weights
+
+    def _of(self, rows: sp.csr_array, whole_degree: NDArray[Any] | None = None) -> "Neighbours":
+        """Rows made of these, with `_values`."""
+        parts = rows.indptr.astype(np.int64), rows.indices.astype(np.int32, copy=False)
+        return Neighbours(*parts, whole_degree, None if self.weights is None else rows.data)
 
 
 def joined(every: Sequence[Neighbours]) -> Neighbours:
@@ -248,19 +221,6 @@ def check_entries(entries: int) -> None:
         )
 
 
-def normalised_adjacency(neighbours: Neighbours, begin: int, end: int) -> sp.csr_array:
-    r"""Some rows of the propagation matrix of a graph convolution, in-degrees counted with the self-loop.
-
-    .. math:: \hat A = D^{-1/2} (A + I) D^{-1/2}
-
-    Source: Kipf & Welling 2017, Eq. 2.
-    """
-    rows = with_loops(neighbours, begin, end)
-    scale = neighbours.scale
-    rows.data *= np.repeat(scale[begin:end], np.diff(rows.indptr)) * scale[rows.indices]
-    return rows
-
-
 def with_loops(neighbours: Neighbours, begin: int, end: int) -> sp.csr_array:
     """Rows `begin` to `end` of A + I: weights of edges, and a loop of weight one at every node."""
     loops = sp.eye_array(end - begin, neighbours.num_nodes, k=begin, dtype=np.float32, format="csr")
@@ -268,37 +228,19 @@ def with_loops(neighbours: Neighbours, begin: int, end: int) -> sp.csr_array:
 
 
 def aggregation_rows(neighbours: Neighbours, norm: Norm, begin: int, end: int) -> sp.csr_array:
-    r"""Some rows of the matrix that gathers values from in-neighbours.
+    r"""Some rows of the matrix that gathers values from in-neighbours, degrees D counted with the self-loop.
 
     .. math:: \hat A = D^{-1/2} (A + I) D^{-1/2}, \quad D_{in}^{-1} A, \quad A
+
+    Source: Kipf & Welling 2017, Eq. 2, of the first, which is the propagation matrix of a graph convolution.
     """
     if norm == "symmetric":
-        return normalised_adjacency(neighbours, begin, end)
+        rows, scale = with_loops(neighbours, begin, end), neighbours.scale
+        rows.data *= np.repeat(scale[begin:end], np.diff(rows.indptr)) * scale[rows.indices]
+        return rows
     values = neighbours.values(begin, end)
     if norm == "mean":
-        rows = neighbours.targets(begin, end) - begin
-        total = np.bincount(rows, values, end - begin)
-        values = values * (1 / np.where(total > 0, total, 1)).astype(np.float32)[rows]
+        targets = neighbours.targets(begin, end) - begin
+        total = np.bincount(targets, values, end - begin)
+        values = values * (1 / np.where(total > 0, total, 1)).astype(np.float32)[targets]
     return neighbours.matrix(begin, end, values)
-
-
-def _places(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the entries of rows stand that begin at these places and have these sizes, one row after the other."""
-    # As far from where it is to come as its row's start is.
-    places = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
-    places += np.arange(len(places))
-    return places
-
-
-def _drop_loops_and_repeats(keys: NDArray[np.int64], n: int) -> int:
-    """Move the sorted keys that stay to the front; returns how many."""
-    kept, last = 0, -1
-    for begin in range(0, len(keys), EDGES_AT_ONCE):
-        some = keys[begin : begin + EDGES_AT_ONCE].copy()
-        stays = some % (n + 1) != 0  # target * n + source of a loop
-        stays &= np.diff(some, prepend=last) != 0
-        last = some[-1]
-        some = some[stays]
-        keys[kept : kept + len(some)] = some
-        kept += len(some)
-    return kept

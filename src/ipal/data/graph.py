@@ -1,7 +1,5 @@
 """One attributed graph, as plain arrays, and the checks that every graph passes before anything else sees it."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -12,8 +10,6 @@ from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours, Norm, aggregation_rows, smallest, with_loops
 from ipal.data.derived import Derives
-from ipal.data.labels import Labels, whole_numbers
-from ipal.data.node_facts import NodeFacts
 from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
 
@@ -38,7 +34,10 @@ class Graph(Derives):
     """
 
     def __init__(self, x: Features, edges: NDArray[Any], weights: NDArray[np.float32] | None = None) -> None:
-        self._take(x, Neighbours.of_edges(edges, int(x.shape[0]), weights=weights))
+        self.x, self.neighbours = x, Neighbours.of_edges(edges, int(x.shape[0]), weights=weights)
+        self.columns: tuple[str, ...] = ()
+        """What each feature is, where that is known."""
+        self._symmetric: bool | None = None
 
     @classmethod
     def of(
@@ -51,17 +50,8 @@ class Graph(Derives):
     ) -> "Graph":
         """Pass symmetric=True if every edge is in both directions, to skip the check; columns are names of features."""
         graph = cls.__new__(cls)
-        graph._take(x, neighbours, symmetric, columns)
+        graph.x, graph.neighbours, graph._symmetric, graph.columns = x, neighbours, symmetric, columns
         return graph
-
-    def _take(
-        self,
-        x: Features,
-        neighbours: Neighbours,
-        symmetric: bool | None = None,
-        columns: tuple[str, ...] = (),
-    ) -> None:
-        self.x, self.neighbours, self._symmetric, self.columns = x, neighbours, symmetric, columns
 
     @property
     def num_nodes(self) -> int:
@@ -83,11 +73,6 @@ class Graph(Derives):
     @property
     def indices(self) -> NDArray[np.int32]:
         return self.neighbours.indices
-
-    @property
-    def scale(self) -> NDArray[np.float32]:
-        """1 / sqrt(in-degree, the self-loop counted)."""
-        return self.neighbours.scale
 
     @property
     def symmetric(self) -> bool:
@@ -123,7 +108,7 @@ class Graph(Derives):
 
     @cached_property
     def normalised(self) -> sp.csr_array:
-        """The propagation matrix of a graph convolution (see `normalised_adjacency`)."""
+        """The propagation matrix of a graph convolution (see `aggregation_rows`)."""
         values = np.empty(self.num_edges + self.num_nodes, dtype=np.float32)
         indices = np.empty(self.num_edges + self.num_nodes, dtype=np.int32)
         for begin, end in self.neighbours.chunks():
@@ -162,6 +147,11 @@ class Graph(Derives):
         rows = self.neighbours.without_rest(nodes, whole_degree=whole_degree)
         return Graph.of(some_features(self.x, nodes, budget), rows, symmetric=symmetric, columns=self.columns)
 
+    def within(self, groups: NDArray[Any]) -> "Graph":
+        """Without the edges between nodes of different groups."""
+        rows = self.neighbours.within(groups)
+        return Graph.of(self.x, rows, symmetric=self.symmetric or None, columns=self.columns)
+
 
 def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Features:
     """Features of some nodes: a copy, which lies in a file where memory is short."""
@@ -187,14 +177,14 @@ def checked_graph(
     `weights` has one for each column of `edges`; see `Neighbours.of_edges` for what becomes of them. `columns` are the
     names of features, where they have any.
     """
-    n = int(x.shape[0]) if x.ndim == 2 else -1
-    if n < 0:
+    if x.ndim != 2:
         one = ": for one feature a node write x.reshape(-1, 1)" if x.ndim == 1 else ""
         raise DataError(f"Features must be a table of nodes by features; these have {x.ndim} dimension(s){one}.")
-    if n == 0 or x.shape[1] == 0:
-        raise DataError("The graph is empty: it needs at least one node and one feature.")
-    if n > np.iinfo(np.int32).max:
-        raise DataError(f"The graph has {n} nodes; at most {np.iinfo(np.int32).max} can be numbered.")
+    n = int(x.shape[0])
+    if not 0 < n <= np.iinfo(np.int32).max or x.shape[1] == 0:
+        raise DataError(
+            f"The graph is empty or too large ({n} nodes): it needs a node and a feature, at most 2^31 - 1."
+        )
     check_finite(x)
     edges = checked_edges(edges, n)
     weights = checked_weights(weights, edges.shape[1])
@@ -204,7 +194,7 @@ def checked_graph(
 
 def check_finite(x: Features) -> None:
     values = x.data if isinstance(x, sp.csr_array) else x
-    if not all(np.isfinite(some).all() for some in _some_rows(values)):
+    if not all(np.isfinite(some).all() for some in some_rows(values)):
         raise DataError("The features hold NaN or infinite values: replace them before use.")
 
 
@@ -250,64 +240,7 @@ def checked_weights(weights: Given, edges: int) -> NDArray[np.float32] | None:
     return values
 
 
-def checked_facts(n: int, *, time: Given = None, domain: Given = None, split: Given = None) -> NodeFacts:
-    """What a file or a `Data` says of each of n nodes beside its label; `split` are the parts."""
-    return NodeFacts(
-        time=_per_node("time", time, n, "as years, days or seconds"),
-        domain=_per_node("domain", domain, n, "0 or more", 0),
-        parts=_per_node("split", split, n, "0 training, 1 validation, 2 test, -1 not used", -1, 2),
-    )
-
-
-def _per_node(
-    name: str, values: Given, n: int, what: str, least: int = -(2**63), most: int = 2**63 - 1
-) -> NDArray[np.int64] | None:
-    """One whole number for every node, within limits."""
-    if values is None:
-        return None
-    numbers = whole_numbers(values) if values.shape == (n,) else None
-    if numbers is None or ((numbers < least) | (numbers > most)).any():
-        raise DataError(f"'{name}' must be {n} whole numbers, one per node, {what}.")
-    return numbers
-
-
-def content_hash(graph: Graph, y: Labels, facts: NodeFacts | None = None) -> str:
-    """SHA-256 of features, edges, weights, labels and what is known of nodes, whatever file held them, some at a time.
-
-    Features that are no finite numbers are refused in the same pass: a mapped graph is not read twice for it.
-    """
-    digest: Any = hashlib.sha256()
-    x = graph.x
-    for part in [x.indptr, x.indices, x.data] if isinstance(x, sp.csr_array) else [x]:
-        _take_in(digest, part.shape, _some_rows(part))
-    by_source = graph.by_source
-    digest.update(str((2, graph.num_edges)).encode())
-    for end in (0, 1):
-        for pair in by_source.edge_chunks():
-            digest.update(pair[end])
-    if by_source.weights is not None:
-        digest.update(b"edge_weight")
-        _take_in(digest, by_source.weights.shape, _some_rows(by_source.weights))
-    if y.dtype.kind == "U":
-        names, y = np.unique(y, return_inverse=True)
-        digest.update(json.dumps(names.tolist()).encode())
-    _take_in(digest, y.shape, _some_rows(y))
-    for name, values in facts.known.items() if facts else ():
-        digest.update(name.encode())
-        _take_in(digest, values.shape, _some_rows(values))
-    return str(digest.hexdigest())
-
-
-def _take_in(digest: Any, shape: tuple[int, ...], parts: Iterator[NDArray[Any]]) -> None:
-    digest.update(str(shape).encode())
-    for part in parts:
-        whole = np.issubdtype(part.dtype, np.integer)
-        if not whole:
-            check_finite(part)
-        digest.update(np.ascontiguousarray(part, dtype=np.int64 if whole else np.float32))
-
-
-def _some_rows(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def some_rows(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """All of an array, some rows at a time."""
     step = max(1, VALUES_AT_ONCE // max(1, values[:1].size))
     return (values[begin : begin + step] for begin in range(0, len(values), step))

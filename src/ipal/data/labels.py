@@ -90,34 +90,20 @@ def _shortest(word: str) -> str:
 
 def file_labels(y: NDArray[np.generic], n: int) -> Labels:
     """Labels as they are given, one per node: whole numbers or texts, of which some may say that there is none."""
-    if y.dtype.kind not in "USO":
-        return whole_labels(y, n)
-    _check_one_a_node(y, n)
-    places: dict[Any, int] = {}
-    try:
-        codes = np.array([places.setdefault(value, len(places)) for value in y.tolist()], dtype=np.int64)
-    except TypeError as error:
-        raise DataError("A label is a list or the like: labels are whole numbers or text.") from error
-    return labels_of([written(value) for value in places])[codes]
-
-
-def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
-    """Labels as whole numbers, one per node; NaN is none."""
-    _check_one_a_node(y, n)
-    if y.dtype.kind == "f":
-        y = np.where(np.isnan(y), UNLABELLED, y)
-    numbers = whole_numbers(y)
+    if y.shape != (n,):
+        raise DataError(f"There are {y.size} labels for {n} nodes, of the shape {y.shape}: give a list, one per node.")
+    if y.dtype.kind in "USO":
+        places: dict[Any, int] = {}
+        try:
+            codes = np.array([places.setdefault(value, len(places)) for value in y.tolist()], dtype=np.int64)
+        except TypeError as error:
+            raise DataError("A label is a list or the like: labels are whole numbers or text.") from error
+        return labels_of([written(value) for value in places])[codes]
+    numbers = whole_numbers(np.where(np.isnan(y), UNLABELLED, y) if y.dtype.kind == "f" else y)
     if numbers is None:
         raise DataError("The labels are not whole numbers or strings: number the classes 0, 1, 2, …")
     check_labels(numbers)
     return numbers
-
-
-def _check_one_a_node(y: NDArray[np.generic], n: int) -> None:
-    if y.ndim != 1:
-        raise DataError(f"The labels must be a list with one number per node; these have {y.ndim} dimension(s).")
-    if len(y) != n:
-        raise DataError(f"There are {len(y)} labels for {n} nodes: one per node is needed.")
 
 
 def check_labels(y: NDArray[np.int64]) -> None:

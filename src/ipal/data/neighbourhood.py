@@ -30,11 +30,7 @@ class Neighbourhood:
 
 
 def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int | None) -> Neighbourhood:
-    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on.
-
-    Nodes with a path of at most `hops` edges to one of `nodes`, the edges among them, and their in-degrees in the whole
-    graph, as `degree`. The whole graph where `hops` is None.
-    """
+    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on; all of it where that is None."""
     asked = checked_nodes(nodes, graph.num_nodes)
     distance = np.full(graph.num_nodes, -1)
     distance[asked] = 0
@@ -54,15 +50,12 @@ def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int | None) -> Neigh
 def checked_nodes(nodes: Iterable[int], n: int) -> Nodes:
     """Numbers of nodes that came from outside, each once."""
     numbers = np.asarray(nodes if isinstance(nodes, np.ndarray) else list(nodes))
-    if numbers.ndim != 1 or not len(numbers):
-        raise DataError("Give the nodes as a list of at least one number.")
-    if not np.issubdtype(numbers.dtype, np.integer):
-        raise DataError(f"Nodes are whole numbers, not {numbers.dtype}.")
+    if numbers.ndim != 1 or not len(numbers) or not np.issubdtype(numbers.dtype, np.integer):
+        raise DataError("Give the nodes as a list of at least one whole number.")
     for wrong in (numbers.min(), numbers.max()):
         if not 0 <= wrong < n:
             raise DataError(f"There is no node {wrong}: the nodes are 0 to {n - 1}.")
-    numbers = numbers.astype(np.int64)
     names, counts = np.unique(numbers, return_counts=True)
-    if (counts > 1).any():
+    if len(names) < len(numbers):
         raise DataError(f"Node {names[counts.argmax()]} is named twice.")
-    return numbers
+    return numbers.astype(np.int64)

@@ -17,8 +17,8 @@ from ipal.data.labels import Labels
 from ipal.data.neighbourhood import Neighbourhood, checked_nodes, neighbourhood
 from ipal.errors import DataError
 from ipal.estimator.convert.pyg import graph_of
-from ipal.estimator.learner import Learner, model_of
-from ipal.estimator.model import Model
+from ipal.estimator.learner import Learner
+from ipal.estimator.model import Model, model_of
 from ipal.estimator.open_world import unknown
 from ipal.estimator.open_world.scores import SMOOTHED
 from ipal.system.files import written_whole

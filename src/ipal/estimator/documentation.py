@@ -6,8 +6,9 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from ipal.estimator.settings import setting_docs, settings_model
+from ipal.estimator.settings import own_settings, setting_docs, settings_model, shared_settings
 from ipal.methods.base import Method
 
 ATTRIBUTES = """Attributes
@@ -43,24 +44,28 @@ class Shown:
         return f"{type(self._value).__name__}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
+def _parameters(method: type[Method]) -> dict[str, FieldInfo]:
+    """All settings, the method's own first."""
+    fields = settings_model(method).model_fields
+    return {name: fields[name] for name in [*own_settings(method), *shared_settings(method)]}
+
+
 def class_signature(method: type[Method]) -> inspect.Signature:
     """All settings by name, with their defaults."""
-    fields = settings_model(method).model_fields
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Signature([inspect.Parameter(name, kind, default=Shown(f.default)) for name, f in fields.items()])
+    kind, parameters = inspect.Parameter.KEYWORD_ONLY, _parameters(method).items()
+    return inspect.Signature([inspect.Parameter(name, kind, default=Shown(f.default)) for name, f in parameters])
 
 
 def class_doc(method: type[Method]) -> str:
     """What the method is, its source, and every parameter with type, default and meaning."""
     docs = setting_docs(method)
-    parameters = []
-    for name, field in settings_model(method).model_fields.items():
-        kind = type_in_words(field.annotation)
-        about = " ".join(docs.get(name, "").split())
-        parameters.append(f"{name} : {kind}, default={Shown(field.default)!r}\n    {about}")
+    listed = "\n".join(
+        f"{name} : {type_in_words(field.annotation)}, default={Shown(field.default)!r}\n"
+        f"    {' '.join(docs.get(name, '').split())}"
+        for name, field in _parameters(method).items()
+    )
     about = inspect.cleandoc(method.__doc__ or "")
     source = inspect.cleandoc(sys.modules[method.__module__].__doc__ or "")
-    listed = "\n".join(parameters)
     return f"{about}\n\n{source}\n\nParameters\n----------\n{listed}\n\n{ATTRIBUTES.format(name=method.__name__)}"
 
 

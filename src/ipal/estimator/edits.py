@@ -18,10 +18,11 @@ from ipal.data.task import Task
 from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import history
+from ipal.estimator.convert.arrays import single
 from ipal.estimator.convert.pyg import correction_of, departure_of, task_of
 from ipal.estimator.history import Event
-from ipal.estimator.learner import Learner, model_of, single
-from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.learner import Learner
+from ipal.estimator.model import Model, begin_learning, model_of
 from ipal.methods.base import Forgets, MergesClasses, MergesModels
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
@@ -117,8 +118,6 @@ def relabel(learner: Learner, data: "Graphs") -> Learner:
     model = model_of(learner)
     tasks, labels = zip(*(correction_of(one) for one in _several(data)), strict=True)
     moved = [task.labels != new for task, new in zip(tasks, labels, strict=True)]
-    if not any(some.any() for some in moved):
-        raise DataError("data.new_y says the same as data.y for every node in train_mask: nothing is to be changed.")
     old = _distinct(task.labels[some] for task, some in zip(tasks, moved, strict=True))
     into = _distinct(new[some] for new, some in zip(labels, moved, strict=True))
     for label in into:
@@ -141,23 +140,21 @@ def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
     label : int or str, or a list of them
         The class, or several.
     data : Data, GraphData, or a list of them
-        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
-        `train_mask` as they were learned.
+        The graphs, from the first one that the class was in to the last one learned, as they were learned.
 
     Returns
     -------
     Learner
         The same learner.
     """
-    model, several = model_of(learner), label if isinstance(label, list) else [label]
-    gone = [model.labels[_known(model, one)] for one in several]
+    model = model_of(learner)
+    gone = [model.labels[_known(model, one)] for one in (label if isinstance(label, list) else [label])]
     tasks = [task_of(one) for one in _several(data)]
-    there = _distinct(task.labels for task in tasks)
-    for one in gone:
-        if one not in there:
-            raise DataError(f"No training node of these graphs is of class {one}: give those that it was in.")
     changed = [_chosen(task, ~np.isin(task.labels, gone)) for task in tasks]
-    return learner._become(_retaught(model, tasks, changed, "forgot"))
+    found = _retaught(model, tasks, changed, "forgot")
+    if left := [one for one in gone if one in found.labels]:
+        raise DataError(f"Class {left[0]} was also learned from other graphs: give all that it was in.")
+    return learner._become(found)
 
 
 def forget_rows(learner: Learner, data: "Graphs") -> Learner:
@@ -168,8 +165,7 @@ def forget_rows(learner: Learner, data: "Graphs") -> Learner:
     learner : Learner
         A fitted learner of a method that keeps sums; changed in place.
     data : Data, GraphData, or a list of them
-        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
-        `train_mask` as they were learned. `forget_mask` marks the nodes.
+        As for `relabel`; `forget_mask` marks the nodes.
 
     Returns
     -------
@@ -177,11 +173,8 @@ def forget_rows(learner: Learner, data: "Graphs") -> Learner:
         The same learner.
     """
     model = model_of(learner)
-    tasks, leaving = _departures(model, data)
-    stays = [~np.isin(task.nodes, some) for task, some in zip(tasks, leaving, strict=True)]
-    if all(some.all() for some in stays):
-        raise DataError("No node in forget_mask is in train_mask: none of them ever taught.")
-    changed = [_chosen(task, some) for task, some in zip(tasks, stays, strict=True)]
+    tasks, leaving = _departures(data)
+    changed = [_chosen(task, ~np.isin(task.nodes, some)) for task, some in zip(tasks, leaving, strict=True)]
     return learner._become(_retaught(model, tasks, changed, "forgot"))
 
 
@@ -195,8 +188,7 @@ def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
     learner : Learner
         A fitted learner of a method that keeps sums; changed in place.
     data : Data, GraphData, or a list of them
-        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
-        `train_mask` as they were learned. `forget_mask` marks the nodes, in every graph that they were in.
+        As for `relabel`; `forget_mask` marks the nodes, in every graph that they were in.
 
     Returns
     -------
@@ -204,7 +196,7 @@ def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
         The same learner.
     """
     model = model_of(learner)
-    tasks, leaving = _departures(model, data)
+    tasks, leaving = _departures(data)
     changed = [_without_nodes(model, task, some) for task, some in zip(tasks, leaving, strict=True)]
     return learner._become(_retaught(model, tasks, changed, "forgot"))
 
@@ -216,7 +208,7 @@ def _several(data: Any) -> list[Any]:
     return list(data) if isinstance(data, list | tuple) else [data]
 
 
-def _departures(model: Model, data: Any) -> tuple[list[Task], list[Nodes]]:
+def _departures(data: Any) -> tuple[list[Task], list[Nodes]]:
     """Tasks as they were learned, and the nodes that are to leave each."""
     tasks, leaving = zip(*(departure_of(one) for one in _several(data)), strict=True)
     if not any(map(len, leaving)):
@@ -255,6 +247,9 @@ def _retaught(
     Exact: sums, ridge, calibration and history are those of a model that was taught so in the first place.
     """
     method = _forgetting(model)
+    pairs = zip(tasks, changed, strict=True)
+    if all(task.graph is new.graph and np.array_equal(task.labels, new.labels) for task, new in pairs):
+        raise DataError("This changes nothing that the model learned: no training node of these graphs is concerned.")
     for label in _distinct(task.labels for task in tasks):
         if isinstance(label, str) != isinstance(model.labels[0], str):
             kinds = ("strings", "numbers") if isinstance(label, str) else ("numbers", "strings")
@@ -284,24 +279,20 @@ def _last_lessons(model: Model, tasks: Sequence[Task]) -> tuple[list[int], int]:
     known = [str(lesson.fingerprint) for lesson in model.lessons]
     for number, one in enumerate(prints, 1):
         if one not in known:
-            which = "This graph is" if len(prints) == 1 else f"Graph {number} of these is"
             raise DataError(
-                f"{which} none that taught the model: features, edges, labels and train_mask must be as they were "
-                "learned, without what was forgotten since."
+                f"Graph {number} of those given is none that taught the model: features, edges, labels and train_mask "
+                "must be as they were learned, without what was forgotten since."
             )
         if prints.count(one) > 1:
             raise DataError(f"Graph {number} of these is given twice: give every graph once, however often it taught.")
     first = min(known.index(one) for one in prints)
     missing = [lesson for lesson in model.lessons[first:] if lesson.fingerprint not in prints]
     if missing:
-        named = [
-            f"the graph with {one.nodes} training nodes learned" + f" on {one.time}"[:14] * bool(one.time)
-            for one in missing
-        ]
+        named = [f"{one.nodes} training nodes" + f" on {one.time}"[:14] * bool(one.time) for one in missing]
         raise DataError(
             f"The model learned {len(missing)} graph(s) more after the first of these, and its ridge and calibration "
-            f"rest on all of them: give all graphs from the first one that the nodes were in; missing: "
-            f"{'; '.join(named[:3])}."
+            "rest on all of them: give all graphs from the first one that the nodes were in; missing: "
+            f"{', '.join(named[:3])}."
         )
     if any(lesson.sealed for lesson in model.lessons[first:]):
         raise DataError(
@@ -323,7 +314,7 @@ def _remaining(model: Model, memory: Any, first: int) -> Model | None:
     return replace(
         model,
         state=model.with_memory(_forgetting(model).of_classes(memory, left), [model.labels[c] for c in left]),
-        calibration=model.calibration.before(first).of_classes(left),
+        calibration=model.calibration.where(model.calibration.task < first).of_classes(left),
         schema=replace(model.schema, directed=model.lessons[first - 1].directed),
         history=history.parted(model.history, first)[0],
     )
@@ -369,11 +360,13 @@ def merge_models(one: Learner, other: Learner) -> Learner:
     labels = [*mine.labels, *(label for label in theirs.labels if label not in set(mine.labels))]
     places = torch.tensor([labels.index(label) for label in theirs.labels], device=mine.device)
     memory = method.merged(mine.state.memory, theirs.state.memory, places, len(labels))
+    shown_there = theirs.calibration.united(places, len(labels))
+    shown_there = replace(shown_there, task=shown_there.task + len(mine.lessons))
     event = Event.of("merged models", theirs.labels, time=history.now())
     whole = replace(
         mine,
         state=mine.with_memory(memory, labels),
-        calibration=mine.calibration.merged(theirs.calibration, places, len(labels), len(mine.lessons)),
+        calibration=mine.calibration.padded(len(labels)).plus(shown_there),
         schema=replace(mine.schema, directed=mine.schema.directed or theirs.schema.directed),
         history=(*history.sealed((*mine.history, *theirs.history)), event),
     )

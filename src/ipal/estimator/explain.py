@@ -6,24 +6,20 @@ two.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels
 from ipal.data.neighbourhood import neighbourhood
-from ipal.errors import ConfigError, DataError, NonFiniteError
+from ipal.errors import DataError, NonFiniteError
 from ipal.estimator.evidence import FixedDivisors, NodeEvidence
 from ipal.estimator.model import Model
 from ipal.methods.base import Compute
-
-ROUNDING = 1e-2
-"""Scores in single precision may differ by this share of the largest from those in double precision."""
 
 
 class Contribution(NamedTuple):
@@ -96,31 +92,24 @@ class Explanation:
         chosen = np.argsort(-found.data, kind="stable")[: max(1, round(share * len(found.data)))]
         return self.nodes[found.row[chosen]], found.col[chosen].astype(np.int64)
 
-    def summary(self, nodes: Sequence[Any] | None = None) -> str:
-        """What was predicted, rather than what, and how clearly; `nodes` are the names of all nodes, if any."""
-        rather = "" if self.against is None else f" rather than class {self.against}"
-        name = _named(self._names(nodes), self.node)
-        return f"Node {name}: class {self.predicted}{rather}, by a margin of {self.margin:.4g}"
-
     def __str__(self) -> str:
-        return self.summary()
+        """What was predicted, rather than what, and how clearly."""
+        rather = "" if self.against is None else f" rather than class {self.against}"
+        return f"Node {self._named(self.node)}: class {self.predicted}{rather}, by a margin of {self.margin:.4g}"
 
-    def _names(self, nodes: Sequence[Any] | None) -> Sequence[Any] | None:
-        """Of all nodes, where they have any."""
-        return self.ids.tolist() if nodes is None and self.ids is not None else nodes
+    def _named(self, number: int) -> Any:
+        """What a node is called."""
+        return int(number) if self.ids is None else self.ids[[number]].tolist()[0]
 
-    def as_plain_data(
-        self, top: int = 10, nodes: Sequence[Any] | None = None, features: Sequence[str] | None = None
-    ) -> dict[str, Any]:
-        """As JSON has it, with the `top` strongest nodes, features, and pieces of evidence.
+    def as_plain_data(self, top: int = 10, features: Sequence[str] | None = None) -> dict[str, Any]:
+        """As JSON has it, with the `top` strongest nodes, features, and pieces of evidence, by their names."""
 
-        `nodes` and `features` are the names of all nodes and features, where they have any; `ids` unless said.
-        """
-        nodes = self._names(nodes)
-        node, feature = (partial(_named, names) for names in (nodes, features))
+        def named(feature: int) -> Any:
+            return int(feature) if features is None else features[feature]
+
         return {
-            "summary": self.summary(nodes),
-            "node": node(self.node),
+            "summary": str(self),
+            "node": self._named(self.node),
             "predicted": self.predicted,
             "against": self.against,
             "scores": dict(zip(map(str, self.classes.tolist()), self.scores.tolist(), strict=True)),
@@ -128,22 +117,22 @@ class Explanation:
             "rest": self.rest,
             "by_hop": self.by_hop.tolist(),
             "by_node": [
-                {"node": node(self.nodes[j]), "hops": int(self.distance[j]), "contribution": float(self.by_node[j])}
+                {
+                    "node": self._named(self.nodes[j]),
+                    "hops": int(self.distance[j]),
+                    "contribution": float(self.by_node[j]),
+                }
                 for j in strongest(self.by_node, top)
             ],
             "by_feature": [
-                {"feature": feature(f), "contribution": float(self.by_feature[f])}
+                {"feature": named(f), "contribution": float(self.by_feature[f])}
                 for f in strongest(self.by_feature, top)
             ],
             "evidence": [
-                {"node": node(piece.node), "feature": feature(piece.feature), "contribution": piece.contribution}
+                {"node": self._named(piece.node), "feature": named(piece.feature), "contribution": piece.contribution}
                 for piece in self.strongest(top)
             ],
         }
-
-
-def _named(names: Sequence[Any] | None, number: int) -> Any:
-    return int(number) if names is None else names[number]
 
 
 def strongest(values: NDArray[np.float64], count: int) -> list[int]:
@@ -156,21 +145,14 @@ def explained(model: Model, graph: Graph, node: int, against: Any = None) -> Exp
     """Why a node of a graph is predicted as it is, and not as `against`: the next best class, unless said."""
     graph = model.checked(graph)
     part = neighbourhood(graph, [node], model.reach)
-    with torch.no_grad():
-        at = torch.from_numpy(part.nodes).to(model.runtime.device)
-        scores = model.scores_and_probabilities(part.graph, at)[0][0]
+    rows = NodeEvidence.of(part.graph, int(part.nodes[0]), model.runtime)
+    with FixedDivisors():
+        (found,) = model.forward(part.graph, compute=cast(Compute, rows)).scores
+    scores = found.detach().double().cpu()
     if not scores.isfinite().all():
         raise NonFiniteError(f"the scores of node {node} cannot be computed")
     order = scores.argsort(descending=True, stable=True).tolist()
     best, other = order[0], _other(model, order, against)
-    rows = NodeEvidence.of(part.graph, int(part.nodes[0]), model.runtime)
-    with FixedDivisors():
-        (found,) = model.forward(part.graph, compute=cast(Compute, rows)).scores
-    scores = scores.double().cpu()
-    if (found.detach().cpu() - scores).abs().max() > ROUNDING * scores.abs().max():
-        raise ConfigError(
-            f"The method '{model.name}' cannot be explained: its scores follow from more than what it is handed."
-        )
     evidence = rows.shares(found[best] if other is None else found[best] - found[other])
     classes = model.classes_
     names = classes.tolist()

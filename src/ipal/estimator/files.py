@@ -1,21 +1,22 @@
 """Models as files: written whole or not at all, and read after everything in them was checked. Nothing is unpickled."""
 
 import copyreg
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
 from ipal.backend.checks import MisfitError, check_same, check_shapes, require
 from ipal.backend.finite import not_finite
 from ipal.backend.runtime import Runtime
+from ipal.config import LARGEST
 from ipal.data.labels import Label
 from ipal.engine.trainer import Setup, fresh_network, space
 from ipal.errors import ConfigError, StoreError
-from ipal.estimator.facts import Facts, checked_facts
+from ipal.estimator.history import Event
 from ipal.estimator.model import Model, Schema, setup
 from ipal.estimator.open_world.calibration import Calibration
 from ipal.estimator.registry import METHODS
@@ -26,17 +27,15 @@ from ipal.state.snapshot import Snapshot, laid_out
 from ipal.state.value import (
     Sizes,
     State,
-    flatten,
     load_generator,
     load_network,
     load_optimizer,
-    moment_tensors,
-    network_tensors,
     unflatten,
 )
 from ipal.system.plugins import require_packages
 
-WHOLE = "in the middle of a task"
+MOST_LETTERS = 2**26
+"""Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
 
 
 # ---------------------------------------------------------------------- from a model
@@ -47,28 +46,14 @@ def snapshot(model: Model, *, moments: bool = False) -> Snapshot:
 
     Without the optimiser's moments, the next task starts with fresh ones.
     """
-    complete = dataclasses.replace(model.state, memory=model.method.complete(model.state.memory))
-    more = moment_tensors(complete.network, complete.optimizer) if moments else {}
-    return Snapshot(_kept(complete, model.calibration) | more, facts(model))
+    found = model.tensors(complete=True).items()
+    parts = ("teacher.",) if moments else ("teacher.", "optimizer.")
+    return Snapshot({name: tensor for name, tensor in found if not name.startswith(parts)}, facts(model))
 
 
 def checkpoint(model: Model) -> Snapshot:
     """All that is needed to go on, in the middle of a task too."""
-    return Snapshot({name: laid_out(tensor) for name, tensor in _every(model).items()}, facts(model))
-
-
-def _every(model: Model) -> dict[str, Tensor]:
-    """All tensors, those that are kept only while learning included."""
-    state = model.state
-    moments, teacher = moment_tensors(state.network, state.optimizer), network_tensors(state.teacher, "teacher.")
-    return _kept(state, model.calibration) | moments | teacher
-
-
-def _kept(state: State, calibration: Calibration) -> dict[str, Tensor]:
-    """The tensors of a model by name."""
-    found = {"generator": state.generator.get_state(), **network_tensors(state.network)}
-    found |= flatten(state.memory, "memory")
-    return found | {f"calibration.{name}": tensor for name, tensor in calibration.tensors().items()}
+    return Snapshot({name: laid_out(tensor) for name, tensor in model.tensors().items()}, facts(model))
 
 
 def facts(model: Model) -> dict[str, Any]:
@@ -113,8 +98,7 @@ def load(path: str | Path, *, device: str = "cpu") -> Model:
 
 def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
     """The model of a file that was read, of whichever method."""
-    name = read.facts.get("method")
-    named = read.facts.get("plugins")
+    name, named = read.facts.get("method"), read.facts.get("plugins")
     require_packages({str(one): str(its) for one, its in named.items()} if isinstance(named, dict) else {}, str(path))
     if not isinstance(name, str) or name not in METHODS:
         raise StoreError(
@@ -126,25 +110,48 @@ def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
 
 def of_snapshot(method: type[Method], read: Snapshot, path: str | Path, device: str) -> Model:
     """The model of a file that was read."""
+    if (name := read.facts.get("method")) != method.name:
+        raise StoreError(f"{path} holds a model of the method '{str(name)[:60]}', not '{method.name}': use ipal.load.")
     given = read.facts.get("settings")
-    if not isinstance(given, dict):
-        raise StoreError(f"{path} is no model: it has no settings.")
     try:
-        config = learner_config(method, {**given, "device": device})
+        config = learner_config(method, {**(given if isinstance(given, dict) else {}), "device": device})
     except ConfigError as error:
         raise StoreError(f"{path} is damaged or of another version: {str(error)[:300]}") from error
     model = restored(config, read, Runtime.of(device), whole=True, source=str(path))
-    _check_complete(model, str(path))
+    if missing := snapshot(model).tensors.keys() - read.tensors.keys():  # what is solved from sums
+        raise StoreError(f"{path} does not fit this model: '{min(missing)}' is missing.")
     return model
 
 
-def _check_complete(model: Model, source: str) -> None:
-    """Refuse a model without what follows from its memory: a file holds it, a checkpoint need not."""
-    memory = model.state.memory
-    complete = model.method.complete(memory)
-    for field in dataclasses.fields(memory) if complete is not memory else ():
-        if getattr(memory, field.name) is None and getattr(complete, field.name) is not None:
-            raise StoreError(f"{source} does not fit this model: 'memory.{field.name}' is missing.")
+class Facts(BaseModel):
+    """What the plain data of a model must be: a file may come from anywhere."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, extra="forbid")
+
+    method: str
+    settings: dict[str, Any]
+    num_features: int = Field(ge=1, lt=2**31)
+    labels: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | list[str], Field(min_length=1)]
+    columns: list[str] = []
+    """Names of the features, where they have any."""
+    directed: bool = False
+    """Whether an edge may run one way."""
+    history: Annotated[list[Event], Field(max_length=2**20)] = []
+    learning_rate: Annotated[float, Field(gt=0, le=LARGEST)] | None = None
+    """Of the last task, where a network is trained."""
+    identity: str = Field("", max_length=64)
+    """Fingerprint of what the memory rests on, where it rests on more than the settings."""
+    plugins: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        if self.columns and len(self.columns) != self.num_features:
+            raise ValueError("the columns are not as many as the features")
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError("the labels name a class twice")
+        if len(self.labels) * max(len(label) if isinstance(label, str) else 1 for label in self.labels) > MOST_LETTERS:
+            raise ValueError("the labels are too long")
+        return self
 
 
 def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: bool, source: str) -> Model:
@@ -154,18 +161,23 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
     """
     tensors = {name: laid_out(tensor) for name, tensor in read.tensors.items()}
     try:
-        found = checked_facts(read.facts)
+        found = Facts.model_validate(read.facts)
         require(found.method == config.name, f"it is of the method '{found.method[:60]}'")
         for name in not_finite(tensors):
             raise MisfitError(f"'{name}' holds NaN or infinite numbers")
-        schema = Schema(found.num_features, tuple(found.columns), found.directed)
-        model = _restored(config, tensors, found, schema, runtime, whole)
+        model = _restored(config, tensors, found, runtime, whole)
+        identity = model.method.identity(model.state.memory)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        wrong = f"its facts are wrong{place and f' at {place!r}'} ({first['msg'].lower()})"
+        raise StoreError(f"{source} does not fit this model: {wrong}.") from error
     except KeyError as error:
         raise StoreError(f"{source} does not fit this model: {error} is missing.") from error
-    except (MisfitError, RuntimeError, ConfigError) as error:
+    except (MisfitError, RuntimeError, ConfigError) as error:  # of facts that are nested too deeply, too
         reason = (str(error).splitlines() or ["it cannot be restored"])[0][:200].rstrip(".")
         raise StoreError(f"{source} does not fit this model: {reason}.") from error
-    if model.method.identity(model.state.memory) != found.identity:
+    if identity != found.identity:
         raise StoreError(
             "This installation draws other random directions than the one that made the model: "
             "use the version of numpy that it was made with."
@@ -173,34 +185,25 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
     return model
 
 
-def _restored(
-    config: LearnerConfig,
-    tensors: Mapping[str, Tensor],
-    found: Facts,
-    schema: Schema,
-    runtime: Runtime,
-    whole: bool,
-) -> Model:
+def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, runtime: Runtime, whole: bool) -> Model:
+    schema = Schema(found.num_features, tuple(found.columns), found.directed)
     method, made_with = config.method, setup(config, schema, runtime)
     classes: tuple[Label, ...] = tuple(found.labels)
     rate, generator = found.learning_rate, torch.Generator(runtime.device)
     network = optimizer = teacher = None
     width = schema.num_features
-    if isinstance(method, Trained):
-        if rate is None:
-            raise MisfitError("its learning rate is missing")
+    require((rate is not None) == isinstance(method, Trained), "a learning rate goes with a network")
+    if isinstance(method, Trained) and rate is not None:
         network = _network(method, made_with, tensors, "", generator)
         width = network.encoder.width
         require(network.head is None or network.head.num_classes == len(classes), "its head has not one row a class")
         optimizer = load_optimizer(network, tensors, rate, config.train.weight_decay)
         if any(name.startswith("teacher.") for name in tensors):
-            require(not whole, f"it stopped {WHOLE}")
-            drawn = torch.Generator(runtime.device)
-            teacher = _network(method, made_with, tensors, "teacher.", drawn).requires_grad_(False)
+            require(not whole, "it stopped in the middle of a task")
+            teacher = _network(method, made_with, tensors, "teacher.", torch.Generator(runtime.device))
+            teacher.requires_grad_(False)
             known = 0 if teacher.head is None else teacher.head.num_classes
             require(known <= len(classes), "its teacher knows more classes")
-    else:
-        require(rate is None, "it has a learning rate, and trains nothing")
     # On the meta device a template takes no memory, whatever sizes a file claims.
     template = method.init(space(made_with, width, torch.device("meta")))
     here = {name: tensor.to(runtime.device) for name, tensor in tensors.items() if name.startswith("memory.")}
@@ -209,13 +212,13 @@ def _restored(
     memory = None if template is None else unflatten(template, type(template), "memory", here, sizes)
     if memory is not None and hasattr(memory, "check"):
         memory.check(len(classes), parameters, whole)
-    own = {name[12:]: tensor for name, tensor in tensors.items() if name.startswith("calibration.")}
-    calibration = Calibration.of_tensors(own)
+    empty = Calibration.empty()
+    calibration = unflatten(empty, Calibration | None, "calibration", tensors, sizes) or empty
     calibration.check(len(classes), sum(event.fingerprint is not None for event in found.history) + (not whole))
     load_generator(generator.manual_seed(config.seed), tensors["generator"])  # weights were drawn with it meanwhile
     state = State(classes, memory, generator, network, optimizer, rate, teacher)
     model = Model(config, runtime, schema, state, calibration, tuple(found.history))
-    check_same(tensors, {**_every(model), "generator": tensors["generator"]})
+    check_same(tensors, {**model.tensors(), "generator": tensors["generator"]})
     return model
 
 

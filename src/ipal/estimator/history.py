@@ -12,18 +12,13 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ipal.data.graph import content_hash
+from ipal.data.dataset import content_hash
 from ipal.data.task import Task
 from ipal.errors import ConfigError, shortened
 
-NAMED = 20
-"""Classes of an event that are named."""
 LETTERS = 80
 """Of a name."""
-
-Natural = Annotated[int, Field(ge=0, lt=2**63)]
-Names = Annotated[list[Annotated[str, Field(max_length=LETTERS)]], Field(max_length=NAMED)]
-Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+Names = list[Annotated[str, Field(max_length=LETTERS)]]
 
 
 class Event(BaseModel):
@@ -33,14 +28,12 @@ class Event(BaseModel):
 
     what: str = Field(max_length=LETTERS)
     classes: Names
-    """Those concerned, as far as they are named."""
-    number: Natural
-    """Of classes concerned."""
+    """Those concerned."""
     into: Names
     """What they became."""
-    nodes: Natural = 0
+    nodes: int = Field(0, ge=0, lt=2**63)
     """Training nodes."""
-    time: Time | None = None
+    time: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")] | None = None
     fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     """Of the graph that was learned."""
     directed: bool = False
@@ -57,7 +50,7 @@ class Event(BaseModel):
     @classmethod
     def of(cls, what: str, classes: Iterable[Any] = (), *, into: Iterable[Any] = (), **more: Any) -> Self:
         names, others = ([shortened(str(label), LETTERS) for label in labels] for labels in (classes, into))
-        return cls(what=what, classes=names[:NAMED], number=len(names), into=others[:NAMED], **more)
+        return cls(what=what, classes=names, into=others, **more)
 
 
 def learned(task: Task) -> Event:

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipal.backend.finite import check_scores
 from ipal.backend.runtime import Runtime
-from ipal.data.graph import Graph
 from ipal.data.labels import Labels
 from ipal.engine.trainer import finished
-from ipal.errors import ConfigError, DataError, NotFittedError, Qualified, StoreError, shortened
-from ipal.estimator import display, files
-from ipal.estimator.convert.pyg import graph_of, labels_to_score, task_of
+from ipal.errors import ConfigError, DataError, NotFittedError, Qualified
+from ipal.estimator import files
+from ipal.estimator.convert.pyg import labels_to_score, task_of
+from ipal.estimator.display import as_text
 from ipal.estimator.documentation import class_doc, class_signature
 from ipal.estimator.history import fingerprint, now
 from ipal.estimator.model import Learning, Model, begin_learning
@@ -28,47 +27,6 @@ from ipal.state.snapshot import Snapshot
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
-
-FREE = frozenset({"device", "train", "batch", "verbose"})
-"""Settings that nothing learned rests on: `set_params` changes them at any time."""
-
-
-def model_of(fitted: "Learner | Model") -> Model:
-    """What was learned: by a learner, or the model itself."""
-    if not isinstance(fitted, Learner | Model):
-        raise ConfigError(f"A fitted learner is needed, as ipal.IPAL().partial_fit(data), not {shortened(fitted)}.")
-    return fitted.model_ if isinstance(fitted, Learner) else fitted
-
-
-def read_graph(model: Model, data: Any) -> Graph:
-    """What is passed to be predicted, as a model reads it."""
-    return model.checked(graph_of(data))
-
-
-def probabilities(model: Model, data: Any) -> NDArray[np.float32]:
-    """Of every class, for every node."""
-    with torch.no_grad():
-        graph = read_graph(model, data)
-        _, found = model.scores_and_probabilities(graph)
-        check_scores(found)
-        return found.cpu().numpy()
-
-
-def checked_share(value: Any, what: str) -> float:
-    """A share that was given, between 0 and 1."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not is_number or not 0 < value < 1:
-        raise ConfigError(f"{what} is a number between 0 and 1, not {shortened(value)}.")
-    return float(value)
-
-
-def single(given: Any, what: str) -> Any:
-    """A label or a node that was given: one value, not several."""
-    is_single = isinstance(given, np.generic | np.ndarray | torch.Tensor) and given.ndim == 0
-    value = given.item() if is_single else given
-    if not isinstance(value, int | float | str):
-        raise DataError(f"{what} is named by a whole number or a string, not by {shortened(given)}.")
-    return value
 
 
 def _check_no_labels(y: Any, name: str) -> None:
@@ -170,12 +128,9 @@ class Learner:
             Labels as they were learned.
         """
         model = self.model_
-        share = None if reject is None else checked_share(reject, "reject, the share of known nodes that may be lost,")
-        graph = read_graph(model, data)
+        graph = model.checked(data)
         labels = model.predict_graph(graph).labels
-        if share is not None:
-            labels = unknown.masked(labels, unknown.rejected(model, graph, share))
-        return labels
+        return labels if reject is None else unknown.masked(labels, unknown.rejected(model, graph, reject))
 
     def predict_proba(self, data: "Data") -> NDArray[np.float32]:
         """Probability of every class for every node, calibrated where the model could be.
@@ -190,7 +145,7 @@ class Learner:
         ndarray of shape (n_nodes, n_classes)
             Columns are in the order of `classes_`.
         """
-        return probabilities(self.model_, data)
+        return self.model_.predict_proba(data)
 
     def decision_function(self, data: "Data") -> NDArray[np.float32]:
         """Score of every class for every node: `predict` gives the class of the highest.
@@ -206,8 +161,7 @@ class Learner:
             Columns are in the order of `classes_`.
         """
         model = self.model_
-        graph = read_graph(model, data)
-        return model.predict_graph(graph).scores.cpu().numpy()
+        return model.predict_graph(model.checked(data)).scores.cpu().numpy()
 
     def score(self, data: "Data", mask: Any = None) -> float:
         """Share of labelled nodes whose class is predicted rightly.
@@ -227,7 +181,7 @@ class Learner:
             Accuracy. A class that was never learned counts as missed.
         """
         model = self.model_
-        graph = read_graph(model, data)
+        graph = model.checked(data)
         truth = labels_to_score(data, graph.num_nodes, model.labels, mask)
         predicted = model.predict_graph(graph).labels
         if predicted.dtype.kind != truth.labels.dtype.kind:
@@ -248,8 +202,7 @@ class Learner:
         """
         with torch.no_grad():
             model = self.model_
-            graph = read_graph(model, data)
-            return model.embed(graph).cpu().numpy()
+            return model.embed(model.checked(data)).cpu().numpy()
 
     # ------------------------------------------------------------------ what was learned
 
@@ -303,7 +256,7 @@ class Learner:
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu") -> Self:
-        """A learner from a file written by `save`. Nothing is unpickled.
+        """A learner of this method from a file written by `save`; `ipal.load` finds the method by itself.
 
         Parameters
         ----------
@@ -316,13 +269,7 @@ class Learner:
         -------
         Learner
         """
-        if not hasattr(cls, "_method"):
-            raise ConfigError("Learner is no method: use ipal.load.")
-        read = Snapshot.load(Path(path))
-        if read.facts.get("method") != cls._method.name:
-            held = str(read.facts.get("method"))[:60]
-            raise StoreError(f"{path} holds a '{held}' model, not '{cls._method.name}': use ipal.load.")
-        return cls._of(files.of_snapshot(cls._method, read, path, device))
+        return cls._of(files.of_snapshot(cls._method, Snapshot.load(Path(path)), path, device))
 
     @classmethod
     def _of(cls, model: Model) -> Self:
@@ -359,30 +306,23 @@ class Learner:
         return dict(self._config.given)
 
     def set_params(self, **settings: Any) -> Self:
-        """Change settings, checked as those of a new learner.
+        """Change settings of a learner that has learned nothing, checked as those of a new one.
 
         Parameters
         ----------
         **settings
-            Of a fitted learner only device, train, batch and verbose, on which nothing learned rests.
+            As for the constructor.
 
         Returns
         -------
         self
         """
-        config = learner_config(self._method, {**self._config.given, **settings})
-        changed = {name for name in settings if self._config.given[name] != config.given[name]}
-        model = self._model
-        if model is not None and (fixed := changed - FREE):
+        if self._model is not None and settings:
             raise ConfigError(
-                f"What this model has learned rests on its {', '.join(sorted(fixed))}: change the settings of one that "
-                "has learned nothing, which clone(model) of sklearn.base makes."
+                "What this model has learned rests on its settings: change those of one that has learned nothing, "
+                "which clone(model) of sklearn.base makes."
             )
-        if model is not None:
-            moments = files.snapshot(model, moments=True)
-            runtime = model.runtime if config.device == self._config.device else Runtime.of(config.device)
-            model = files.restored(config, moments, runtime, whole=True, source="The model")
-        self._config, self._model = config, model
+        self._config = learner_config(self._method, {**self._config.given, **settings})
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -402,11 +342,7 @@ class Learner:
         )
 
     def __repr__(self) -> str:
-        return display.as_text(self._config)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return display.as_html(self._config, self._model)
+        return as_text(self._config)
 
 
 def learner_class(method: type[Method]) -> type[Learner]:

@@ -3,11 +3,11 @@
 Learning gives another model. A thread that predicts with the old one is not affected.
 """
 
-import dataclasses
+from collections import defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -16,24 +16,33 @@ from torch import Tensor
 
 from ipal.backend.finite import check_scores
 from ipal.backend.runtime import Runtime
+from ipal.config import attribute_docs
 from ipal.data.feature_names import arranged, kept_names
 from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
-from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, finished, fit_task, initial_state, numbered
-from ipal.errors import DataError, shortened
+from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, fit_task, initial_state, numbered
+from ipal.errors import ConfigError, DataError, shortened
+from ipal.estimator.convert.pyg import graph_of
 from ipal.estimator.history import Event, learned
-from ipal.estimator.kept import kept_items
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened, usual_by_means
 from ipal.estimator.settings import LearnerConfig
 from ipal.methods.base import Compute, LeavesOneOut, Method, OnePass, Outputs, Remembered, Trained, UsualMargins
-from ipal.methods.classifier import predicts_by_network_alone
 from ipal.nn.compute import GraphCompute
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.margins import log_probabilities, margins
 from ipal.nn.network import Network
-from ipal.state.value import State, copied
+from ipal.state.value import State, flatten, moment_tensors, network_tensors
+
+KEPT = {
+    "encoder": "encoder weights",
+    "head": "classifier weights",
+    "generator": "random state",
+    "calibration": "quantiles of a few scores of training nodes, by class",
+}
+LEARNING = {"optimizer": "optimiser moments", "teacher": "network before the task"}
+"""What is kept only while learning goes on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +140,9 @@ class Model:
 
     # ------------------------------------------------------------------ prediction
 
-    def checked(self, graph: Graph) -> Graph:
+    def checked(self, data: Any) -> Graph:
         """A graph that this model can predict on, or a sentence."""
-        graph = arranged(graph, self.schema.columns)
-        check_graph(graph, self.schema)
-        return graph
+        return _of_schema(data if isinstance(data, Graph) else graph_of(data), self.schema)
 
     def forward(self, graph: Graph, nodes: Tensor | None = None, compute: Compute | None = None) -> Outputs:
         """Embeddings and scores of all nodes of a graph, or of some.
@@ -179,6 +186,13 @@ class Model:
         scores = self.forward(graph, nodes).scores
         return scores, self.calibrated(self.probabilities(scores, graph, nodes))
 
+    def predict_proba(self, data: Any) -> NDArray[np.float32]:
+        """Calibrated probabilities of every class, for every node."""
+        with torch.no_grad():
+            _, found = self.scores_and_probabilities(self.checked(data))
+            check_scores(found)
+            return found.cpu().numpy()
+
     def calibrated(self, probabilities: Tensor) -> Tensor:
         """Probabilities that say how often they are right, as far as held-out nodes can show."""
         power = self.calibrating_power
@@ -194,7 +208,7 @@ class Model:
     def usable_calibration(self) -> Calibration:
         """What calibration says of the model as it is: of the last task alone, where nothing is kept of classes."""
         known = self.calibration.padded(len(self.labels))
-        return known if self.keeps_classes else known.last(len(self.lessons) - 1)
+        return known if self.keeps_classes else known.where(known.task == len(self.lessons) - 1)
 
     @property
     def keeps_classes(self) -> bool:
@@ -205,11 +219,6 @@ class Model:
     def leaves_one_out(self) -> bool:
         """Whether it is calibrated by leaving out one training node at a time, without a copy."""
         return isinstance(self.method, LeavesOneOut)
-
-    def left_out(self, task: Task, some: Tensor) -> Tensor:
-        """Scores of some training nodes of the task just learned, each by the model that it did not teach."""
-        assert isinstance(self.method, LeavesOneOut), "it was asked for"
-        return self.method.left_out(self.state.memory, self.numbered(task), some, self.compute)
 
     def usual_margins(self) -> UsualMargins:
         """Margins of nodes of each class by what is kept of it."""
@@ -256,28 +265,11 @@ class Model:
     def rows(self, labels: Labels) -> Tensor:
         """The class number of each label."""
         number = {label: index for index, label in enumerate(self.labels)}
-        names, place = np.unique(labels, return_inverse=True)
-        numbers = np.array([number[name] for name in names.tolist()], dtype=np.int64)
-        return torch.from_numpy(numbers[place]).to(self.device)
+        return torch.tensor([number[label] for label in labels.tolist()], device=self.device)
 
     def numbered(self, task: Task) -> Task:
         """A task with class numbers as labels."""
         return numbered(task, self.labels)
-
-    # ------------------------------------------------------------------ a copy to try out
-
-    def trial(self, task: Task, held_out: NDArray[np.bool_]) -> "Model":
-        """A copy that learns a task that begins, without some of its training nodes."""
-        some = Task(task.graph, task.nodes[~held_out], task.labels[~held_out])
-        learning = fit_task(
-            self.method,
-            copied(self.state),
-            some,
-            self.setup,
-            Automatic(),
-            ends=not predicts_by_network_alone(self.method),
-        )
-        return replace(self, state=finished(learning))
 
     # ------------------------------------------------------------------ what it keeps
 
@@ -290,13 +282,28 @@ class Model:
         """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
         return dict(zip(map(str, self.labels), self.method.remembered(self.state.memory), strict=False))
 
+    def tensors(self, *, complete: bool = False) -> dict[str, Tensor]:
+        """All that is kept, also only while learning, by name; with what follows from the memory, or without."""
+        state, memory = self.state, self.state.memory
+        found = {"generator": state.generator.get_state(), **network_tensors(state.network)}
+        found |= flatten(self.method.complete(memory) if complete else memory, "memory")
+        found |= flatten(self.calibration or None, "calibration")
+        return found | moment_tensors(state.network, state.optimizer) | network_tensors(state.teacher, "teacher.")
+
     def memory_report(self) -> dict[str, Any]:
         """Everything that a saved model holds, in bytes and in words; and what is kept only while learning goes on."""
-        always, learning = kept_items(self.method, self.state, self.calibration)
+        sizes: dict[str, int] = defaultdict(int)
+        for name, tensor in self.tensors(complete=True).items():
+            sizes[name.removeprefix("memory.").split(".")[0]] += tensor.numel() * tensor.element_size()
+        words = attribute_docs(type(self.state.memory)) | KEPT | LEARNING
+        items: list[dict[str, Any]] = [
+            {"kind": kind, "what": words.get(kind, kind), "bytes": size} for kind, size in sizes.items() if size
+        ]
+        always = [item for item in items if item["kind"] not in LEARNING]
         return {
             "items": always,
             "bytes": sum(item["bytes"] for item in always),
-            "only_while_learning": learning,
+            "only_while_learning": [item for item in items if item["kind"] in LEARNING],
             "stores_exemplars": self.stores_exemplars,
             "stores_all_tasks": self.method.keeps == "everything",
             "nodes_behind_class": self.nodes_behind_class(),
@@ -375,9 +382,8 @@ def begin_learning(
     if len(task.nodes) == 0:
         raise DataError("No node of this graph has a label to learn from: set train_mask for some.")
     model = model or empty_model(config, task.graph, runtime)
-    if (graph := arranged(task.graph, model.schema.columns)) is not task.graph:
-        task = dataclasses.replace(task, graph=graph)
-    check_graph(task.graph, model.schema)
+    if (graph := _of_schema(task.graph, model.schema)) is not task.graph:
+        task = replace(task, graph=graph)
     if model.labels and type(np.unique(task.labels).tolist()[0]) is not type(model.labels[0]):
         raise DataError("The labels of all tasks must be of one kind: all numbers or all strings.")
     if not model.schema.directed and (not task.graph.symmetric if directed is None else directed):
@@ -393,11 +399,29 @@ def begin_learning(
     return Learning(begun, task, executor or Automatic(), time=time)
 
 
-def check_graph(graph: Graph, schema: Schema) -> None:
-    """Refuse a graph that is not of a model's schema."""
+def _of_schema(graph: Graph, schema: Schema) -> Graph:
+    """A graph with the columns of a model, or a sentence."""
+    graph = arranged(graph, schema.columns)
     if graph.num_features != schema.num_features:
         named = f": {shortened(', '.join(schema.columns), 300)}" if schema.columns else ""
         raise DataError(
             f"This graph has {graph.num_features} features a node, the model was trained on "
             f"{schema.num_features}{named}."
         )
+    return graph
+
+
+class Fitted(Protocol):
+    """A learner that has learned."""
+
+    @property
+    def model_(self) -> Model: ...
+
+
+def model_of(fitted: Fitted | Model) -> Model:
+    """What was learned: by a learner, or the model itself."""
+    if isinstance(fitted, Model):
+        return fitted
+    if not hasattr(type(fitted), "model_"):
+        raise ConfigError(f"A fitted learner is needed, as ipal.IPAL().partial_fit(data), not {shortened(fitted)}.")
+    return fitted.model_

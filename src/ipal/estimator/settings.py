@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import Field, ValidationError, create_model
 
 from ipal.backend.batches import check_fanouts
 from ipal.config import (
     EncoderConfig,
     Sampling,
+    Section,
     Seed,
     Share,
     TestGraph,
@@ -20,17 +21,15 @@ from ipal.config import (
     explain,
     first_paragraph,
     known_settings,
-    refuse_truth,
-    usable_number,
 )
-from ipal.errors import ConfigError, did_you_mean, nearest
+from ipal.errors import ConfigError
 from ipal.methods.base import Method, Trained
 from ipal.nn.encoders import ENCODERS
 
 DEFAULT_ENCODER, DEFAULT_TRAIN = EncoderConfig(), TrainConfig()
 
 
-class SharedSettings(BaseModel):
+class SharedSettings(Section):
     """Settings that every learner has."""
 
     seed: Seed = 0
@@ -84,46 +83,18 @@ class LearnerConfig:
 
     def plain(self) -> dict[str, Any]:
         """All settings as plain data."""
-        found = settings_model(type(self.method))(**self.given).model_dump(mode="json")
+        found = settings_model(type(self.method)).model_validate(self.given).model_dump(mode="json")
         return found | ({"encoder": self.encoder.model_dump(mode="json")} if "encoder" in found else {})
 
 
 @cache
-def settings_model(method: type[Method]) -> type[BaseModel]:
+def settings_model(method: type[Method]) -> type[SharedSettings]:
     """What the settings of a method must be: its own fields, and the shared ones."""
-    hints, shared = get_type_hints(method, include_extras=True), _shared(method)
+    hints = get_type_hints(method, include_extras=True)
     fields: dict[str, Any] = {f.name: (hints[f.name], _default(f)) for f in dataclasses.fields(method)}
-    both: dict[str, Any] = {name: (info.annotation, info) for name, info in shared.model_fields.items()}
     if issubclass(method, Trained):
-        both["encoder"], both["train"] = (EncoderConfig, method.default_encoder), (TrainConfig, method.default_train)
-    sections = [name for name in ("encoder", "train") if name in both]
-    validators: dict[str, Any] = {
-        "usable": field_validator("*")(usable_number),
-        "no_truth": field_validator("*", mode="before")(refuse_truth),
-    }
-    if sections:
-        validators["completed"] = field_validator(*sections, mode="before")(_completed(method))
-    made: type[BaseModel] = create_model(
-        method.__name__,
-        __config__=ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False),
-        __validators__=validators,
-        **fields,
-        **both,
-    )
-    return made
-
-
-def _completed(method: type[Method]) -> Any:
-    def completed(cls: Any, given: Any, info: Any) -> Any:
-        """A section that is given as a dict takes the method's own values for the rest."""
-        if not isinstance(given, Mapping):
-            return given
-        default = method.default_encoder if info.field_name == "encoder" else method.default_train  # type: ignore[attr-defined]
-        if given.get("kind") not in (None, getattr(default, "kind", None)):
-            default = EncoderConfig()  # the method's values are for its own kind of network
-        return {**dict(default), **given}
-
-    return completed
+        fields |= {"encoder": (EncoderConfig, method.default_encoder), "train": (TrainConfig, method.default_train)}
+    return create_model(method.__name__, __base__=_shared(method), **fields)
 
 
 def _shared(method: type[Method]) -> type[SharedSettings]:
@@ -138,16 +109,14 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerConfig:
     """The settings of a learner, checked; every complaint names the setting and the closest known one."""
-    _check_names(method, given)
     try:
-        checked = settings_model(method)(**given)
+        checked = settings_model(method).model_validate(_completed(method, given))
     except ValidationError as error:
         known = [f"{method.name}.{name}" for name in known_settings(settings_model(method))]
         raise explain(error, known, prefix=f"{method.name}.") from error
-    values = {name: getattr(checked, name) for name in type(checked).model_fields}
-    own = {name: values[name] for name in own_settings(method)}
+    values = {name: getattr(checked, name) for name in [*own_settings(method), *shared_settings(method)]}
+    made = method(**{name: values[name] for name in own_settings(method)})
     shared = {name: values[name] for name in shared_settings(method)}
-    made = method(**own)
     made.check_setup(shared["test_graph"])
     if "encoder" in shared:
         kind = ENCODERS.find(shared["encoder"].kind)
@@ -158,16 +127,16 @@ def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerCon
     return LearnerConfig(made, given=values, **shared)
 
 
-def _check_names(method: type[Method], given: Mapping[str, Any]) -> None:
-    """Refuse an unknown setting; one that belongs into a section is shown there, as train={'epochs': 5}."""
-    fields = settings_model(method).model_fields
-    for name in given:
-        if name not in fields:
-            near = nearest(name, [*fields, *known_settings(settings_model(method))]) or ""
-            section, _, inside = near.rpartition(".")
-            path, known = f"{method.name}.{name}", [f"{method.name}.{one}" for one in fields]
-            hint = f" Did you mean {section}={{'{inside}': …}}?" if section else did_you_mean(path, known)
-            raise ConfigError(f"Unknown setting '{path}'.{hint}", path)
+def _completed(method: type[Method], given: Mapping[str, Any]) -> dict[str, Any]:
+    """With the method's own values for the rest of a section that is given as a dict."""
+    found = dict(given)
+    for name in {"encoder", "train"} & set(shared_settings(method)):
+        if isinstance(some := given.get(name), Mapping):
+            default = settings_model(method).model_fields[name].default
+            if some.get("kind") not in (None, getattr(default, "kind", None)):
+                default = EncoderConfig()  # the method's values are for its own kind of network
+            found[name] = {**dict(default), **some}
+    return found
 
 
 def own_settings(method: type[Method]) -> list[str]:

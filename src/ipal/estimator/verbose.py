@@ -1,6 +1,5 @@
 """`verbose`: one line on stderr while a task is learned, and what it ended in."""
 
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
@@ -8,11 +7,10 @@ from ipal.backend.finite import read_terms
 from ipal.engine.trainer import Epoch
 from ipal.estimator.model import Model
 from ipal.estimator.settings import LearnerConfig
+from ipal.methods.base import Terms
 from ipal.state.value import State
 
 Epochs = Generator[Epoch, None, State]
-LOOK_EVERY = 0.2
-"""Seconds between two looks at the loss, which a GPU waits for."""
 
 
 @contextmanager
@@ -25,24 +23,23 @@ def shown(config: LearnerConfig, model: Model | None) -> Iterator[Callable[[Epoc
 
     from ipal.system.status import Status
 
-    said = task = f"task {1 + (len(model.lessons) if model else 0)}"
-    with Status(Console(stderr=True), f"{task}, {'preparing' if config.epochs else 'learning'}") as status:
+    said, last = f"task {1 + (len(model.lessons) if model else 0)}", Terms()
+    with Status(Console(stderr=True), said) as status:
 
         def watched(epochs: Epochs) -> Epochs:
-            nonlocal said
-            done, looked = 0, 0.0
+            nonlocal last
+            done = 0
             while True:
                 try:
                     epoch = next(epochs)
                 except StopIteration as end:
                     return end.value  # type: ignore[no-any-return]
-                done += bool(epoch.terms)
-                if epoch.terms and (done == config.epochs or time.perf_counter() > looked + LOOK_EVERY):
-                    (terms,) = read_terms([epoch.terms])
-                    said = f"{task}, epoch {done} of {config.epochs}, loss {sum(terms.values()):.3f}"
-                    status.show(said, done / config.epochs)
-                    looked = time.perf_counter()
+                if epoch.terms:
+                    last, done = epoch.terms, done + 1
+                    status.show(f"{said}, epoch {done} of {config.epochs}", done / config.epochs)
                 yield epoch
 
         yield watched
+        if last:
+            said += f", epoch {config.epochs} of {config.epochs}, loss {sum(read_terms([last])[0].values()):.3f}"
         status.keep(f"{said}, {status.seconds:.1f} s")

@@ -26,26 +26,21 @@ def attempts_table(classes: Mapping[str, Mapping[str, Any]]) -> CellTable:
         span, rebuilt = matrix.get("span", {}), matrix.get("rows", {})
         auc, share = span.get("auc_against_same_class"), rebuilt.get("recovered_share")
         auc = span.get("auc_against_others") if auc is None else auc
-        counts = (count(int(found[what])) for what in ("taught", "compared"))
         cosines = (mean["mean_cosine"], mean["best_cosine"], auc, rebuilt.get("mean_cosine"))
+        counts = (count(int(found[what])) for what in ("taught", "compared"))
+        why = str(matrix.get("skipped") or rebuilt.get("skipped") or "")
         last = number(None if share is None else 100 * share, 0)
-        rows.append((name, *counts, *(number(one, 3) for one in cosines), last))
-    return table(caption, (*known, "cosine of rebuilt rows", "rebuilt (≥ 0.99) %"), rows)
-
-
-def counts_in_words(audit: Mapping[str, Any]) -> list[str]:
-    """How many nodes taught the classes that a model keeps."""
-    counts = audit["nodes_behind_class"]
-    if not counts:
-        return []
-    fewest = min(counts, key=counts.__getitem__)
-    total = f"{sum(counts.values())} training nodes in {plural(len(counts), 'class')}"
-    said = [f"{total}; the fewest, {counts[fewest]}, in class {fewest}."]
-    return said if audit["flagged"] else [*said, "No class is flagged for its number of nodes alone."]
+        rows.append((name, *counts, *(number(one, 3) for one in cosines), last, why))
+    return table(caption, (*known, "cosine of rebuilt rows", "rebuilt (≥ 0.99) %", "not tried"), rows)
 
 
 def audit_in_words(audit: Mapping[str, Any]) -> list[str]:
-    said = counts_in_words(audit)
+    """How many nodes taught the classes that a model keeps, remarks, and whether rows were found."""
+    said, counts = [], audit["nodes_behind_class"]
+    if counts:
+        fewest = min(counts, key=counts.__getitem__)
+        total = f"{sum(counts.values())} training nodes in {plural(len(counts), 'class')}"
+        said.append(f"{total}; the fewest, {counts[fewest]}, in class {fewest}.")
     said += [str(remark) for remark in audit["remarks"]]
     for what, found in audit.get("data", {}).get("stored_rows", {}).items():
         where = ", ".join(found["where"])

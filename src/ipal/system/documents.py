@@ -3,9 +3,8 @@
 All files of settings and stored records are read here. A `DocumentError` is part of the caller's error message.
 """
 
-import json
 import re
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,6 @@ from ipal.system.files import read_bounded
 MOST_YAML = 2**17
 """Most bytes of a file of settings: YAML is slow to parse."""
 MOST_JSON = 2**25
-MOST_DEPTH = 32
-"""Most levels of nesting in YAML; pydantic limits JSON to 200."""
-MOST_NODES = 20_000
-"""Most values of a YAML document; aliases count each time."""
 MOST_DIGITS = 40
 
 
@@ -47,33 +42,13 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
 
 
 def parse_json(content: bytes | str, most: int = MOST_JSON) -> Any:
-    """The value of a JSON text: at most `most` long, no repeated key, no NaN, no number with thousands of digits."""
+    """The value of a JSON text: at most `most` long, no NaN, nothing nested too deeply, no number of endless digits."""
     if len(content) > most:
         raise DocumentError(f"is longer than {most} bytes")
     try:
-        from_json(content, allow_inf_nan=False)  # refuses what is nested too deeply
-        return json.loads(content, object_pairs_hook=_unique, parse_int=_whole)
-    except RecursionError as error:
-        raise DocumentError("is nested too deeply") from error
-    except DocumentError:
-        raise
+        return from_json(content, allow_inf_nan=False)
     except ValueError as error:
         raise DocumentError(f"is no valid JSON: {shortened(str(error))}") from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DocumentError(f"says '{shortened(twice)}' twice")
-    return found
-
-
-def _whole(text: str) -> int:
-    if len(text) > MOST_DIGITS:
-        raise DocumentError(f"holds a number of {len(text)} digits")
-    return int(text)
 
 
 TAG = "tag:yaml.org,2002:"
@@ -86,18 +61,30 @@ FORMS = (
         re.compile(r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf)|\.(?:nan|NaN))$"),
         "-+.0123456789",
     ),
-    ("merge", re.compile(r"^<<$"), "<"),
 )
 """What is no text without quotes, as in YAML 1.2, and the letters that it can begin with; the first that fits."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data: 1e5 is a number; yes, 1:30, 1_000 and dates are text. 010 is refused."""
+    """Plain data: 1e5 is a number; yes, 1:30, 1_000 and dates are text. 010, aliases and repeated keys are refused."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012
         letter: [(TAG + kind, form) for kind, form, letters in FORMS if letter in letters]
-        for letter in ["", *"~<tTfFnN-+.0123456789"]
+        for letter in ["", *"~tTfFnN-+.0123456789"]
     }
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise DocumentError("refers to another value by *: write it out", mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for (_, name), count in Counter(names).items():
+            if count > 1:
+                raise DocumentError(f"says '{shortened(name)}' twice", node.start_mark)
+        return super().construct_mapping(node, deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> int:
         text: str = node.value
@@ -138,21 +125,15 @@ def write_yaml(value: Any, **options: Any) -> str:
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
-    """The nodes of a YAML text, within the limits above. `yaml_value` checks for repeated keys."""
+    """The nodes of a YAML text. `yaml_value` checks for repeated keys."""
     if len(text) > MOST_YAML:
         raise DocumentError(f"is longer than {MOST_YAML} bytes")
-    too_many = DocumentError(f"holds more than {MOST_NODES} values, those that aliases repeat counted")
-    if text.count(",") + text.count("\n") > MOST_NODES:  # of values that are not inside each other, one lies between
-        raise too_many
     try:
         node: yaml.Node | None = yaml.compose(text, _Loader)
     except RecursionError as error:
-        raise DocumentError(f"is nested deeper than {MOST_DEPTH} levels") from error
+        raise DocumentError("is nested too deeply") from error
     except yaml.YAMLError as error:
         raise DocumentError("is not valid YAML: quote what is text", getattr(error, "problem_mark", None)) from error
-    for count, _ in enumerate(_all_nodes(node), start=1):
-        if count > MOST_NODES:
-            raise too_many
     return node
 
 
@@ -160,12 +141,6 @@ def yaml_value(node: yaml.Node | None) -> Any:
     """The value of composed nodes; repeated keys are refused."""
     if node is None:
         return None
-    for one in _all_nodes(node):
-        if isinstance(one, yaml.MappingNode):
-            names = [(key.tag, key.value) for key, _ in one.value if isinstance(key, yaml.ScalarNode)]
-            if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise DocumentError(f"says '{shortened(twice[1])}' twice", one.start_mark)
     try:
         return _Loader("").construct_document(node)
     except DocumentError:
@@ -176,17 +151,5 @@ def yaml_value(node: yaml.Node | None) -> Any:
         ) from error
     except (ValueError, LookupError, AttributeError, TypeError) as error:  # a value that does not fit its tag
         raise DocumentError("holds a value that is not what its tag says", node.start_mark) from error
-
-
-def _all_nodes(node: yaml.Node | None) -> Iterator[yaml.Node]:
-    """Every node, aliased ones each time, without recursion."""
-    waiting = [(node, 1)] if node is not None else []
-    while waiting:
-        one, depth = waiting.pop()
-        if depth > MOST_DEPTH:
-            raise DocumentError(f"is nested deeper than {MOST_DEPTH} levels", one.start_mark)
-        yield one
-        if isinstance(one, yaml.MappingNode):
-            waiting += [(part, depth + 1) for pair in one.value for part in pair]
-        elif isinstance(one, yaml.SequenceNode):
-            waiting += [(part, depth + 1) for part in one.value]
+    except RecursionError as error:
+        raise DocumentError("is nested too deeply") from error

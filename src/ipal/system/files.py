@@ -10,17 +10,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
 from ipal.errors import StoreError
-
-fcntl: Any
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}(?:\.onnx)?", re.DOTALL)
@@ -98,8 +92,7 @@ def _keep_permissions(path: Path, before: os.stat_result) -> None:
 def aside(path: Path, ending: str = "", *, folder: bool = False, mode: int = 0o666) -> Iterator[Path]:
     """A temporary file (or folder) in the folder of `path`, to be renamed when complete; otherwise it is removed.
 
-    Its name is unique, and it is locked as long as its writer lives. Files left by killed writers of the same target
-    have no lock and are removed when they are a day old.
+    Its name is unique. What killed writers of the same target left is removed when it is a day old.
     """
     check_target(path)
     sweep(path.parent, path.name, older_than=DAY)
@@ -109,8 +102,7 @@ def aside(path: Path, ending: str = "", *, folder: bool = False, mode: int = 0o6
             temporary.mkdir()
         else:
             os.close(create(temporary, mode))
-        with _held(temporary):
-            yield temporary
+        yield temporary
     except OSError as error:
         raise explain_write_failure(path, error) from error
     finally:
@@ -118,52 +110,12 @@ def aside(path: Path, ending: str = "", *, folder: bool = False, mode: int = 0o6
 
 
 def sweep(folder: Path, target: str | None = None, *, older_than: float = 0.0) -> None:
-    """Remove temporary files of killed writers in a folder: of all files, or of `target` alone.
-
-    Files of living processes stay (on Windows, where locks cannot be checked: files younger than a day).
-    """
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return
-    for name in names:
-        match = TEMPORARY.fullmatch(name)
-        if match and target in (None, match[1]) and _is_left_over(folder / name, older_than):
-            _remove(folder / name)
-
-
-def _is_left_over(path: Path, older_than: float) -> bool:
-    with suppress(OSError):  # gone already, not ours, or being written
-        age = time.time() - path.lstat().st_mtime
-        if path.is_symlink() or age < (older_than if fcntl else DAY):
-            return False
-        with _opened(path) as handle:
-            if fcntl:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    return False
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Lock a file or folder for the life of this process."""
-    if not fcntl:
-        yield
-        return
-    with _opened(path) as handle:
-        with suppress(OSError):  # without locks in the file system, nothing is removed either
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """The handle of a file or folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+    """Remove temporary files in a folder that no process works on: of all files, or of `target` alone."""
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            match = TEMPORARY.fullmatch(name)
+            if match and target in (None, match[1]) and time.time() - os.lstat(folder / name).st_mtime >= older_than:
+                _remove(folder / name)
 
 
 def _remove(path: Path) -> None:
@@ -176,12 +128,9 @@ def _remove(path: Path) -> None:
 
 def check_target(path: Path) -> None:
     """Refuse to replace a device, a pipe or a socket, or a link to one."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:  # it does not exist, or writing will report the error
-        return
-    is_stream = os.path.abspath(path).startswith(STREAMS)
-    if is_stream or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    found = _found(path)  # if nothing, it does not exist, or writing will report the error
+    is_file = found is None or stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    if found and (os.path.abspath(path).startswith(STREAMS) or not is_file):
         raise StoreError(f"{path} is a device, a pipe or a socket, not a file: give the name of a file to write.")
 
 
@@ -225,5 +174,9 @@ def explain_write_failure(path: Path, error: OSError) -> StoreError:
 
 def _flush_folder(folder: Path) -> None:
     """Flush the folder, so that the rename survives a power failure."""
-    with suppress(OSError), _opened(folder) as handle:
-        os.fsync(handle)
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.analysis.audit.inputs import CHANGE, FIRST_LAYER, features_revealed, occurring
-from ipal.analysis.audit.recover import Known, from_matrix, from_mean, from_shared_matrix
+from ipal.analysis.audit.attacks import Known, features_revealed, from_matrix, from_mean, occurring
 from ipal.analysis.audit.search import Found, stored_rows
 from ipal.data.datasets import Dataset
 from ipal.data.feature_names import BETWEEN
@@ -22,8 +21,8 @@ from ipal.data.labels import Labels, labelled
 from ipal.engine.trainer import fresh_network
 from ipal.errors import shortened
 from ipal.estimator.files import snapshot
-from ipal.estimator.learner import Learner, model_of
-from ipal.estimator.model import Model
+from ipal.estimator.learner import Learner
+from ipal.estimator.model import Model, model_of
 from ipal.methods.base import Remembered, Trained
 from ipal.runs.resolved import Resolved
 
@@ -34,7 +33,9 @@ FEW = 10
 SMALLEST = 5
 """Most classes whose rows are reconstructed."""
 MOST_ROWS = 2000
-"""Most rows of one kind in an attempt."""
+"""Most rows of a class in an attempt, and of all others."""
+UP_TO = "its rows are determined up to a rotation, and who is among them can be tested"
+FIRST_LAYER = "encoder.weights.0"
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,20 @@ def as_taught(resolved: Resolved) -> Evidence:
 
 
 def audit(learner: Learner | Model, evidence: Evidence | None = None) -> dict[str, Any]:
-    """Audit a model: what it keeps and, with evidence, which nodes can be found or reconstructed."""
+    """Audit a model: what it keeps and, with evidence, which nodes can be found or reconstructed.
+
+    Parameters
+    ----------
+    learner : Learner or Model
+        What is audited.
+    evidence : Evidence, optional
+        Graphs whose nodes the model may have seen: of `as_taught` or `whole`.
+
+    Returns
+    -------
+    dict
+        Plain data, with remarks.
+    """
     model = model_of(learner)
     retained, kept = model.memory_report(), model.remembered()
     passing = retained["only_while_learning"]
@@ -100,8 +114,8 @@ def audit(learner: Learner | Model, evidence: Evidence | None = None) -> dict[st
         "nodes_behind_class": retained["nodes_behind_class"],
         "text": _text(model),
         "flagged": {name: words for name, one in kept.items() if (words := _risks(one))},
-        "remarks": _remarks(model, kept),
     }
+    found["remarks"] = _remarks(found, model, kept)
     if evidence is not None:
         found["data"] = _against(model, kept, evidence)
     return found
@@ -120,8 +134,7 @@ def _risks(kept: Remembered) -> dict[str, str]:
         risks["few-nodes"] = f"few nodes ({count}): their mean says much about each of them"
     if kept.second is not None and count < width:
         risks["fewer-than-width"] = (
-            f"fewer nodes ({count}) than the {width} columns of the matrix kept of the class: its rows are determined "
-            "up to a rotation, and who is among them can be tested"
+            f"fewer nodes ({count}) than the {width} columns of the matrix kept of the class: {UP_TO}"
         )
     return risks
 
@@ -136,47 +149,38 @@ def _text(model: Model) -> dict[str, Any]:
     }
 
 
-def _text_in_words(text: Mapping[str, Any]) -> str:
-    """The same as a sentence."""
-    hashed = text["hashed_categories"]
-    lists = {what.replace("_", " "): words for what, words in text.items() if what != "hashed_categories" and words}
-    clear = [f"{what} ({shortened(', '.join(words))})" for what, words in lists.items()]
-    said = f"Kept in clear text: {', '.join(clear) or 'nothing'}."
-    return said + f" Hashed: {hashed} categories of text columns; a hash can be compared with a guess." * bool(hashed)
-
-
-def _remarks(model: Model, kept: Mapping[str, Remembered]) -> list[str]:
+def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remembered]) -> list[str]:
     """Remarks on the result."""
-    remarks = [_text_in_words(_text(model))]
+    text = found["text"]
+    clear = {"class labels": text["class_labels"], "feature names": text["feature_names"]}
+    words = ", ".join(f"{what} ({shortened(', '.join(some))})" for what, some in clear.items() if some)
+    remarks = [f"Kept in clear text: {words or 'nothing'}."]
+    if hashed := text["hashed_categories"]:
+        remarks[0] += f" Hashed: {hashed} categories of text columns; a hash can be compared with a guess."
     if model.stores_exemplars:
         remarks.append("This method stores raw nodes of earlier tasks: anyone who has the model has them.")
-    shared = [one for one in kept.values() if one.shared is not None]
-    if shared:
+    elif not kept:
+        remarks.append("Nothing is kept by class: no sum or mean of nodes.")
+    if shared := [one for one in kept.values() if one.shared is not None]:
         width, total = shared[0].mean.shape[0], sum(one.count for one in shared)
         remarks.append(
-            "One matrix of products serves all classes: the classes' own are not kept apart in this model. Who also "
-            "has the model from before a task can subtract the two, and has the matrix of that task's classes alone; "
-            "of one class, if it came alone."
+            "One matrix of products serves all classes. Who also has the model from before a task can subtract the "
+            "two, and has the matrix of that task's classes alone; of one class, if it came alone."
         )
-        if len(shared) == 1:
-            remarks.append("Only one class was learned: the shared matrix is its own.")
         if total < width:
             remarks.append(
-                f"All {total} training nodes together are fewer than the {width} columns of that matrix: their rows "
-                "are determined up to a rotation, and who is among them can be tested."
+                f"All {total} training nodes together are fewer than the {width} columns of that matrix: {UP_TO}."
             )
-    if not kept and not model.stores_exemplars:
-        remarks.append("Nothing is kept by class: no sum or mean of nodes.")
-    report = model.memory_report()
-    if any(item["kind"] == "optimizer" for item in report["only_while_learning"]):
+    kinds = {item["kind"] for item in found["retained"]["items"]}
+    if "optimizer" in kinds:
         remarks.append(
             "The optimiser's moments are in it: they tell which features occur in the nodes learned last. No "
             "prediction needs them; save without them before you pass the model on."
         )
-    if any(item["kind"] == "encoder" for item in report["items"]):
+    if "encoder" in kinds:
         remarks.append(
             "Of what trained weights give away, only this is measured, against a graph: whole rows, and which features "
-            "occur in the nodes learned last, or in any of them."
+            "occur in the nodes learned."
         )
     return remarks
 
@@ -188,58 +192,64 @@ def _against(model: Model, kept: Mapping[str, Remembered], evidence: Evidence) -
     """Search the state for rows, and reconstruct rows from it."""
     tensors = snapshot(model, moments=True).tensors
     raw = stored_rows(tensors, model.checked(evidence.dataset.graph).x)
-    order = sorted((name for name in kept if kept[name].count), key=lambda name: kept[name].count)
-    smallest = order[:SMALLEST]
+    smallest = sorted((name for name in kept if kept[name].count), key=lambda name: kept[name].count)[:SMALLEST]
     # A column in which only one node has a value makes a matrix of products show that node's whole row.
     matrices = {f"products of class {name}": one() for name in smallest if (one := kept[name].second) is not None}
-    shared = next((one.shared for one in kept.values() if one.shared is not None), None)
-    matrices |= {} if shared is None else {"products of all classes": shared()}
-    rows = _Rows(smallest, len(evidence.views))
-    by_view = []
+    shared = next((one.shared() for one in kept.values() if one.shared is not None), None)
+    matrices |= {} if shared is None else {"products of all classes": shared}
+    by_view, samples, random = [], [], np.random.default_rng(0)
     for view in evidence.views:
         with torch.no_grad():
-            represented = model.embed(view.graph)[torch.from_numpy(view.nodes).to(model.device)]
-        by_view.append(stored_rows(tensors, represented.cpu().numpy(), matrices))
-        rows.take(view, represented)
+            rows = model.embed(view.graph)[torch.from_numpy(view.nodes).to(model.device)].cpu()
+        by_view.append(stored_rows(tensors, rows.numpy(), matrices))
+        samples.append(_sample(view, rows, smallest, -(-MOST_ROWS // len(evidence.views)), random))
+    rows, names, taught = (
+        torch.cat([one[0] for one in samples]),
+        *map(np.concatenate, zip(*(one[1:] for one in samples), strict=True)),
+    )
     classes = {}
     for name in smallest:
-        known = rows.known(name)
+        own = names == name
+        known = Known(rows[own & taught], rows[own & ~taught], rows[~own])
         if len(known.members):
-            classes[name] = _reconstructed(kept[name], known)
+            mine = kept[name]
+            found: dict[str, Any] = {
+                "taught": mine.count,
+                "compared": len(known.members),
+                "from_mean": from_mean(mine.mean, known),
+            }
+            if mine.second is not None:
+                found["from_matrix"] = from_matrix(
+                    matrices[f"products of class {name}"], mine.count, known, rebuild=True
+                )
+            classes[name] = found
     attempts: dict[str, Any] = {"classes": classes}
     if shared is not None:
         total = sum(one.count for one in kept.values())
-        attempts["shared_matrix"] = from_shared_matrix(shared(), total, rows.known(None))
+        attempts["shared_matrix"] = from_matrix(shared, total, Known(rows[taught], rows[:0], rows[~taught]))
     return {
         "name": evidence.dataset.name,
         "nodes": evidence.dataset.graph.num_nodes,
         "as_taught": evidence.is_as_taught,
-        "inputs": _inputs(tensors, evidence),
-        "inputs_of_all": _inputs_of_all(model, evidence),
+        "inputs": _inputs(model, tensors, evidence),
         "stored_rows": {"raw features": _counted([raw]), "the model's own representation": _counted(by_view)},
         "attempts": attempts,
     }
 
 
-def _inputs(tensors: Mapping[str, Tensor], evidence: Evidence) -> dict[str, Any]:
-    """What the first layer reveals about the features of the nodes learned last."""
-    if not evidence.is_as_taught:
-        return {"skipped": "it is not known which nodes were learned last"}
+def _inputs(model: Model, tensors: Mapping[str, Tensor], evidence: Evidence) -> dict[str, float]:
+    """What moments tell of the nodes learned last, and the change of the first layer since its seed of all."""
+    if not evidence.is_as_taught or model.network is None or not isinstance(model.method, Trained):
+        return {}
     last = evidence.views[-1]
-    return features_revealed(tensors, occurring(last.graph.x[last.nodes]))
-
-
-def _inputs_of_all(model: Model, evidence: Evidence) -> dict[str, Any]:
-    """What the change of the first layer reveals about the features of all nodes learned, if the seed is known."""
-    if not evidence.is_as_taught:
-        return {"skipped": "it is not known which nodes were learned"}
+    moments = {name: one for name, one in tensors.items() if name.startswith(f"optimizer.{FIRST_LAYER}.")}
+    found = features_revealed(moments, occurring(last.graph.x[last.nodes]))
+    now, drawn = model.network.tensors(), torch.Generator(model.device).manual_seed(model.config.seed)
+    if FIRST_LAYER not in now:
+        return found
+    change = now[FIRST_LAYER] - fresh_network(model.method, model.setup, drawn).tensors()[FIRST_LAYER]
     occurs = np.any([occurring(view.graph.x) for view in evidence.views], axis=0)
-    change = {}
-    now = {} if model.network is None else model.network.tensors()
-    if isinstance(model.method, Trained) and FIRST_LAYER in now:
-        generator = torch.Generator(model.device).manual_seed(model.config.seed)
-        change[CHANGE] = now[FIRST_LAYER] - fresh_network(model.method, model.setup, generator).tensors()[FIRST_LAYER]
-    return features_revealed(change, occurs)
+    return found | features_revealed({f"{FIRST_LAYER} minus its initial values": change}, occurs)
 
 
 def _counted(found: list[Found]) -> dict[str, Any]:
@@ -251,39 +261,16 @@ def _counted(found: list[Found]) -> dict[str, Any]:
     }
 
 
-def _reconstructed(kept: Remembered, known: Known) -> dict[str, Any]:
-    numbers = {"taught": kept.count, "compared": len(known.members), "from_mean": from_mean(kept.mean, known)}
-    return numbers if kept.second is None else {**numbers, "from_matrix": from_matrix(kept, known)}
-
-
-class _Rows:
-    """Rows gathered from one view after the other: some of every small class, some of the others."""
-
-    def __init__(self, classes: list[str], views: int) -> None:
-        self._classes = classes
-        self._most = -(-MOST_ROWS // views)
-        self._random = np.random.default_rng(0)
-        self._kept: dict[tuple[str | None, str], list[Tensor]] = {}
-
-    def take(self, view: View, rows: Tensor) -> None:
-        names = np.array([str(label) for label in view.labels.tolist()])
-        taught = np.ones(len(names), dtype=bool) if view.taught is None else view.taught
-        for name in self._classes:
-            own = names == name
-            self._keep(name, "members", rows, own & taught)
-            self._keep(name, "untaught", rows, own & ~taught)
-            self._keep(name, "others", rows, ~own)
-        self._keep(None, "members", rows, taught)
-        self._keep(None, "others", rows, ~taught)
-        self._width = rows.shape[1]
-
-    def known(self, name: str | None) -> Known:
-        """The rows of a class against others; of all classes, training rows against the others."""
-        parts = [self._kept.get((name, kind), []) for kind in ("members", "untaught", "others")]
-        empty = torch.zeros(0, self._width)
-        return Known(*(torch.cat(some) if some else empty for some in parts))
-
-    def _keep(self, name: str | None, kind: str, rows: Tensor, which: NDArray[np.bool_]) -> None:
-        chosen = np.sort(self._random.permutation(np.flatnonzero(which))[: self._most])
-        if len(chosen):
-            self._kept.setdefault((name, kind), []).append(rows[torch.from_numpy(chosen).to(rows.device)].cpu())
+def _sample(
+    view: View, rows: Tensor, classes: list[str], most: int, random: np.random.Generator
+) -> tuple[Tensor, NDArray[Any], NDArray[np.bool_]]:
+    """Some rows of every small class and of the others together, taught or not; their classes, and which taught."""
+    names = np.array([str(label) for label in view.labels.tolist()])
+    taught = np.ones(len(names), dtype=bool) if view.taught is None else view.taught
+    groups = np.where(np.isin(names, classes), names, "")
+    order, chosen = random.permutation(len(names)), []
+    for group in np.unique(groups):
+        for kind in (taught, ~taught):
+            chosen.append(order[((groups == group) & kind)[order]][:most])
+    some = np.sort(np.concatenate(chosen))
+    return rows[torch.from_numpy(some)], names[some], taught[some]

@@ -1,17 +1,15 @@
 """From a name or a path to one labelled graph, with a record of what was done to it."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
-from ipal.data.dataset import Dataset
+from ipal.data.dataset import Dataset, checked_facts
 from ipal.data.datasets import catalog, folders
 from ipal.data.datasets.builtin import STRUCTURAL, structural_features
-from ipal.data.datasets.readers import FACTS, RawGraph
+from ipal.data.datasets.readers import RawGraph
 from ipal.data.datasets.several import side_by_side
-from ipal.data.graph import checked_facts, checked_graph
+from ipal.data.graph import checked_graph
 from ipal.data.labels import checked_ids, file_labels, labelled
 from ipal.errors import ConfigError, DataError, IpalError, StoreError, shortened
 
@@ -77,20 +75,9 @@ def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:
     except Exception as error:
         reason = f"{type(error).__name__}: {shortened(str(error))}"
         raise DataError(f"The dataset '{entry.name}' could not be made ({reason}).") from error
-    if isinstance(made, RawGraph):
-        return made
-    if any(getattr(made, part, None) is None for part in ("edge_index", "y", "x")):
-        raise DataError(
-            f"What makes the dataset '{entry.name}' gave a {type(made).__name__}: give a Data of torch_geometric.data "
-            "with edge_index, y and x."
-        )
-    x, y = made.x if issparse(made.x) else np.asarray(made.x), np.asarray(made.y)
-    parts = {part: getattr(made, part, None) for part in ("edge_weight", *FACTS)}
-    given: dict[str, Any] = {part: np.asarray(values) for part, values in parts.items() if values is not None}
-    masks = [np.asarray(getattr(made, f"{part}_mask", None)) for part in ("test", "val", "train")]
-    if all(mask.dtype == np.bool_ and mask.shape == y.shape for mask in masks):
-        given = {"split": np.select(masks, [2, 1, 0], -1)} | given
-    return RawGraph(np.asarray(made.edge_index), y, x, "none", **given)
+    if not isinstance(made, RawGraph):
+        raise DataError(f"What makes the dataset '{entry.name}' gave a {type(made).__name__}: give a RawGraph.")
+    return made
 
 
 def checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry | None = None, *, undirected: bool) -> Dataset:

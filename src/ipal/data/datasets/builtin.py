@@ -1,7 +1,6 @@
 """Graphs that need no file: scikit-learn's digits, and synthetic ones of any size; features for graphs without any."""
 
 import importlib.util
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ STRUCTURAL = (
     "structural features: propagated through the whole graph, later tasks' nodes included (never labels), "
     "so no result on them is isolated or inductive without this remark"
 )
-EDGES_AT_ONCE = 2_000_000
-VALUES_AT_ONCE = 8_000_000
 
 
 def digits(neighbours: int = 8) -> RawGraph:
@@ -98,7 +95,7 @@ def synthetic(**sizes: Any) -> RawGraph:
         raise explain(error, [field.name for field in fields(Synthetic)]) from error
     rows = size.nodes + size.classes * size.communities
     free_memory.need(
-        rows * (64 + 8 * size.features) + 17 * size.nodes * size.degree / 2,
+        rows * (64 + 24 * size.features) + 60 * size.nodes * size.degree / 2,
         "This synthetic graph",
         "ask for fewer nodes, classes or features, or a smaller degree",
     )
@@ -113,10 +110,8 @@ def synthetic(**sizes: Any) -> RawGraph:
         y[away] = random.integers(0, size.classes, int(away.sum()))
     if size.shuffled:
         order = random.permutation(size.nodes).astype(np.int32)
-        for some in _slices(edges.shape[1], EDGES_AT_ONCE):
-            edges[:, some] = order[edges[:, some]]
         before = np.argsort(order)
-        x, y = x[before], y[before]
+        edges, x, y = order[edges], x[before], y[before]
     return RawGraph(edges, y, x, "synthetic")
 
 
@@ -141,21 +136,16 @@ def _edges(
     groups = [np.zeros_like(y), y, community]
     reach = np.array([[total[np.searchsorted(group, group, side)] for side in ("left", "right")] for group in groups])
     number = int(size.nodes * size.degree / 2)
-    edges, within = np.zeros((2, number), dtype=np.int32), np.zeros(number, dtype=np.int8)
 
-    def draw(row: int) -> None:
-        for some in _slices(number, EDGES_AT_ONCE):
-            low, high = reach[within[some], :, edges[0, some]].T
-            drawn = low + random.random(len(low)) * (high - low)
-            edges[row, some] = np.clip(np.searchsorted(total, drawn, side="right") - 1, 0, size.nodes - 1)
+    def draw(low: Any, high: Any) -> NDArray[np.int32]:
+        drawn = low + random.random(number) * (high - low)
+        return np.asarray(np.searchsorted(total, drawn, side="right") - 1, dtype=np.int32).clip(0, size.nodes - 1)
 
-    draw(0)
-    for some in _slices(number, EDGES_AT_ONCE):
-        within[some] = random.random(some.stop - some.start) < size.homophily
-    for some in _slices(number, EDGES_AT_ONCE) if size.communities > 1 else ():
-        within[some] += within[some] * (random.random(some.stop - some.start) < size.closeness)
-    draw(1)
-    return edges
+    source = draw(total[0], total[-1])
+    within = (random.random(number) < size.homophily).astype(np.int8)
+    if size.communities > 1:
+        within += within * (random.random(number) < size.closeness)
+    return np.stack([source, draw(*reach[within, :, source].T)])
 
 
 def _features(
@@ -165,13 +155,5 @@ def _features(
     if size.communities > 1:
         apart = random.normal(size=(size.classes * size.communities, size.features)) / np.sqrt(size.features)
         kind, centres = community, np.sqrt(0.5) * (np.repeat(centres, size.communities, axis=0) + apart)
-    x = np.empty((size.nodes, size.features), dtype=np.float32)
-    for some in _slices(size.nodes, max(1, VALUES_AT_ONCE // size.features)):
-        noise = random.normal(size=(some.stop - some.start, size.features)).astype(np.float32)
-        x[some] = noise / np.sqrt(size.features) + (size.signal * centres[kind[some]]).astype(np.float32)
-    return x
-
-
-def _slices(count: int, most: int) -> Iterator[slice]:
-    """All of a range, in pieces."""
-    return (slice(begin, min(begin + most, count)) for begin in range(0, count, most))
+    noise = random.normal(size=(size.nodes, size.features)).astype(np.float32) / np.sqrt(size.features)
+    return np.asarray(noise + (size.signal * centres[kind]).astype(np.float32), dtype=np.float32)

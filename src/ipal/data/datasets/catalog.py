@@ -8,6 +8,7 @@ import importlib
 import os
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -98,44 +99,37 @@ def find(name: str, root: Path) -> DatasetEntry:
     files = graph_files(root)
     if name in files:
         return DatasetEntry(name, f"graph file {files[name].name}", f"graphs/{files[name].name}")
+    # An absolute path under any root is itself.
     if is_table(name):
-        return _of_tables(name)
+        parts = [_existing(part.strip()) for part in ([name] if os.path.exists(name) else name.split(","))]
+        if len(parts) != 2:
+            raise DataError(
+                f"'{shortened(name)}' is one table, and a graph is two: name both, as nodes.csv,edges.csv, or the "
+                "folder of nodes.csv and edges.csv."
+            )
+        nodes, edges = parts
+        about = f"tables {nodes.name} and {edges.name}"
+        return DatasetEntry(f"{nodes},{edges}", about, str(nodes), partial(read_tables, edges=edges))
     if name.endswith((".npz", ".graph")) or "/" in name or (name and pair_in(Path(name))):
         path = _existing(name)
-        if path.is_dir() and pair_in(path):
+        if pair_in(path):
             return DatasetEntry(str(path), f"tables in {path.name}", str(path), read_tables)
         if path.is_dir() and not holds_graph(path):
             raise DataError(
                 f"The folder {path} holds no graph: put nodes.csv and edges.csv there (or .parquet), or write one with "
                 "'ipal data NAME --convert FOLDER'."
             )
-        # An absolute path under any root is itself.
         return DatasetEntry(str(path), f"graph file {path.name}", str(path))
     how = "A file is given by its .npz path, a folder by its own with a slash, tables as nodes.csv,edges.csv."
     raise DataError(f"Unknown dataset '{name}'.{did_you_mean(name, [*CATALOG, *files])} {how}")
 
 
-def _of_tables(name: str) -> DatasetEntry:
-    """A table of nodes and a table of edges, in this order, with a comma."""
-    parts = name.split(",") if not os.path.exists(name) else [name]
-    if len(parts) != 2:
-        raise DataError(
-            f"'{shortened(name)}' is one table, and a graph is two: name both, nodes first, as nodes.csv,edges.csv, or "
-            "the folder of nodes.csv and edges.csv."
-        )
-    nodes, edges = (_existing(part.strip()) for part in parts)
-    about = f"tables {nodes.name} and {edges.name}"
-    return DatasetEntry(f"{nodes},{edges}", about, str(nodes), partial(read_tables, edges=edges))
-
-
 def _existing(name: str) -> Path:
     path = Path(name)
-    try:
+    with suppress(OSError, RuntimeError, ValueError):  # nobody's home, links in a circle, a name that no file has
         path = path.expanduser().resolve()
         if path.exists():
             return path
-    except (OSError, RuntimeError, ValueError):  # nobody's home, links in a circle, a name that no file has
-        pass
     raise DataError(f"The graph file {path} does not exist.")
 
 
@@ -170,27 +164,27 @@ def download(name: str, root: Path) -> None:
     Raw files that would need unpickling are read by that class alone, and what it made is written as a plain file.
     """
     for one in names_in(name, root):
-        _download(one, find(one, root), root)
+        entry = find(one, root)
+        stock, _, argument = entry.download.partition(":")
+        if not stock:
+            instead = "it is made in memory" if entry.make else f"bring its file to {root / entry.path}"
+            raise DataError(f"'{one}' cannot be downloaded: {instead}.")
+        try:
+            _fetch(stock, argument, root, root / entry.path)
+        except ImportError as error:
+            package = str(error.name).partition(".")[0]
+            extra = package if package in ("ogb", "pandas") else "pyg"
+            raise DataError(f"Downloading '{one}' needs {package}: pip install 'ipal[{extra}]'.") from error
+        except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
+            raise DataError(f"'{one}' could not be downloaded ({error}): {how_to_get(one, entry, root)}") from error
 
 
-def _download(name: str, entry: DatasetEntry, root: Path) -> None:
-    stock, _, argument = entry.download.partition(":")
-    if not stock:
-        instead = "it is made in memory" if entry.make else f"bring its file to {root / entry.path}"
-        raise DataError(f"'{name}' cannot be downloaded: {instead}.")
-    try:
-        if stock == "OGB":  # its class also unpickles a cache of its own making; only its raw files are read here
-            importlib.import_module("ogb.nodeproppred").PygNodePropPredDataset(argument, root=str(root / "pyg"))
-            return
-        made = getattr(importlib.import_module("torch_geometric.datasets"), stock)
-        # Names of the others differ from those of these in capitals alone, which some disks do not tell apart.
-        folder = root / "pyg" if stock in ("Coauthor", "Amazon", "CitationFull") else root / "pyg" / stock
-        fetched = made(str(folder), *filter(None, [argument]))
-        if entry.path.startswith("graphs/"):
-            write_plain(root / entry.path, fetched[0])
-    except ImportError as error:
-        package = str(error.name).partition(".")[0]
-        extra = package if package in ("ogb", "pandas") else "pyg"
-        raise DataError(f"Downloading '{name}' needs {package}: pip install 'ipal[{extra}]'.") from error
-    except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(f"'{name}' could not be downloaded ({error}): {how_to_get(name, entry, root)}") from error
+def _fetch(stock: str, argument: str, root: Path, path: Path) -> None:
+    if stock == "OGB":  # its class also unpickles a cache of its own making; only its raw files are read here
+        importlib.import_module("ogb.nodeproppred").PygNodePropPredDataset(argument, root=str(root / "pyg"))
+        return
+    # Names of the others differ from those of these in capitals alone, which some disks do not tell apart.
+    folder = root / "pyg" if stock in ("Coauthor", "Amazon", "CitationFull") else root / "pyg" / stock
+    made = getattr(importlib.import_module("torch_geometric.datasets"), stock)(str(folder), *filter(None, [argument]))
+    if path.parent.name == "graphs":
+        write_plain(path, made[0])

@@ -8,14 +8,17 @@ y.npy            a whole number or a string a node; -1 or an empty one where it 
 ids.npy          what each node is called, where that is not its number: strings or whole numbers
 x.npy            features, nodes x features; or sparse as x_indptr.npy, x_indices.npy, x_values.npy
 time.npy         when each node came, where that is known; domain.npy and split.npy likewise (see NodeFacts)
+
+Content is compared with its hash at the first use. What the system says of the files then (size, times, inode) is kept
+in .verified.json: a large graph is read through again only where one of them differs.
 """
 
 import json
 import os
-import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,27 +26,24 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from ipal.data.csr import Neighbours, smallest
-from ipal.data.dataset import Dataset
-from ipal.data.datasets import verified
+from ipal.data.dataset import Dataset, checked_facts, content_hash
 from ipal.data.datasets.readers import FACTS
-from ipal.data.graph import Features, Graph, checked_facts, content_hash
-from ipal.data.labels import Labels, check_labels
-from ipal.data.node_facts import NodeFacts
-from ipal.errors import DataError, StoreError, shortened
+from ipal.data.graph import Features, Graph
+from ipal.data.labels import check_labels
+from ipal.errors import DataError, StoreError
 from ipal.system.arrays import mapped
 from ipal.system.documents import Record, read_json
 from ipal.system.files import aside, is_file, make_folder, write_atomically
 
-META = "meta.json"
-HOW = "'ipal data --convert' writes one"
-FORMAT, VERSION = "ipal-graph", 1
+META, VERIFIED = "meta.json", ".verified.json"
+AGAIN = "write the folder again with 'ipal data --convert'"
 
 
 class Meta(Record):
     """What stands in meta.json."""
 
-    format: str
-    version: int
+    format: Literal["ipal-graph"]
+    version: Literal[1]
     num_features: int = Field(ge=1, lt=2**31)
     sparse: bool
     symmetric: bool
@@ -63,10 +63,7 @@ def holds_graph(path: Path) -> bool:
 
 def write_folder(path: Path, dataset: Dataset) -> None:
     """Write a graph aside, then rename the folder: it appears whole or not at all."""
-    if path.exists():
-        raise StoreError(f"{path} exists already: name another folder, or remove it first.")
     graph, x = dataset.graph, dataset.graph.x
-    is_sparse = isinstance(x, sp.csr_array)
     arrays: dict[str, NDArray[Any]] = {"indptr": graph.indptr, "indices": graph.indices, "y": dataset.y}
     arrays |= {} if graph.neighbours.weights is None else {"edge_weight": graph.neighbours.weights}
     arrays |= {} if dataset.ids is None else {"ids": dataset.ids}
@@ -75,19 +72,19 @@ def write_folder(path: Path, dataset: Dataset) -> None:
         arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
     else:
         arrays["x"] = x
-    meta = {
-        "format": FORMAT,
-        "version": VERSION,
-        "num_features": graph.num_features,
-        "sparse": is_sparse,
-        "symmetric": graph.symmetric,
-        "hash": content_hash(graph, dataset.y, dataset),
-        "split": list(dataset.split) if dataset.split else None,
-        "preprocessing": dataset.preprocessing,
-        "remark": dataset.remark,
-        "beyond_task": dataset.beyond_task,
-        **({"columns": graph.columns} if graph.columns else {}),
-    }
+    meta = Meta(
+        format="ipal-graph",
+        version=1,
+        num_features=graph.num_features,
+        sparse=sp.issparse(x),
+        symmetric=graph.symmetric,
+        hash=content_hash(graph, dataset.y, dataset),
+        split=list(dataset.split) if dataset.split else None,
+        preprocessing=dataset.preprocessing,
+        remark=dataset.remark,
+        beyond_task=dataset.beyond_task,
+        columns=list(graph.columns),
+    )
     make_folder(path.parent)
     with aside(path, folder=True) as temporary:
         for name, array in arrays.items():
@@ -96,162 +93,121 @@ def write_folder(path: Path, dataset: Dataset) -> None:
                 np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
-        write_atomically(temporary / META, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(temporary / META, meta.model_dump_json(indent=2) + "\n")
         os.rename(temporary, path)
 
 
 def open_folder(path: Path, name: str, *, undirected: bool, verify: bool = True) -> Dataset:
     """Map a graph, with its structure checked; at its first use all of it is read once and compared with its hash."""
     stored = _open(path, name, undirected)
-    if not verify:
-        return stored
-    began, found = time.time(), verified.stamps(path, stored.hash)
-    if verified.is_known(path, found):
+    found = _looks(path, stored.hash)
+    if not verify or _verified(path) == found:
         return stored
     try:
         actual = content_hash(stored.graph, stored.y, stored)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     if actual != stored.hash:
-        raise DataError(
-            f"{path} was changed after it was written: its content no longer fits its hash; write it again with "
-            "'ipal data --convert'."
-        )
+        raise DataError(f"{path} was changed after it was written, as its content does not fit its hash: {AGAIN}.")
+    if _looks(path, actual) == found:
+        with suppress(StoreError):  # it may not be written there: the folder is verified at every use
+            write_atomically(path / VERIFIED, json.dumps(found))
     # Mapped anew: what was read stays in this process's memory as long as it is mapped.
     del stored
-    stored = _open(path, name, undirected)
-    if verified.stamps(path, stored.hash) == found:
-        verified.remember(path, found, began)
-    return stored
+    return _open(path, name, undirected)
+
+
+def _looks(path: Path, content_hash: str) -> dict[str, Any]:
+    """What a folder looks like now, and the hash that its content is to have."""
+    files = {file.name: file.stat() for file in sorted([*path.glob("*.npy"), path / META])}
+    return {"hash": content_hash} | {
+        name: [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino] for name, found in files.items()
+    }
+
+
+def _verified(path: Path) -> Any:
+    """What it looked like when it was verified."""
+    with suppress(OSError, ValueError):
+        return read_json(path / VERIFIED)
 
 
 def _open(path: Path, name: str, undirected: bool) -> Dataset:
-    meta = _read_meta(path)
+    try:
+        meta = Meta.model_validate(read_json(path / META))
+    except (OSError, ValueError, ValidationError) as error:
+        raise DataError(f"{path / META} is damaged, or of another format: {AGAIN}.") from error
     if undirected and not meta.symmetric:
         raise DataError(
             f"{path} holds edges that run one way, or with another weight each way: write it again from its source "
             "without --directed, or take them as they are with --set protocol.edges=directed."
         )
-    y = _named(path, "y")
+    y = _mapped(path, "y", "iU", None)
+    n = len(y)
     if y.dtype.kind == "i":
         check_labels(y)
-    n = len(y)
-    weighted = is_file(path / "edge_weight.npy")
-    neighbours = Neighbours(
-        _mapped(path, "indptr", np.int64, 1),
-        _mapped(path, "indices", np.int32, 1),
-        weights=_mapped(path, "edge_weight", np.float32, 1) if weighted else None,
-    )
-    _check_starts(path, "indptr", neighbours.indptr, n, len(neighbours.indices))
-    _check_neighbours(path, neighbours)
     columns = tuple(meta.columns)
-    if columns and len(columns) != meta.num_features:
-        raise DataError(f"{path / META} names {len(columns)} columns, but there are {meta.num_features} features.")
-    ids = _named(path, "ids") if is_file(path / "ids.npy") else None
-    if ids is not None and len(ids) != n:
-        raise DataError(f"{path / 'ids'}.npy does not fit the other arrays: {n} nodes.")
+    _fits(len(columns) in (0, meta.num_features), path / META)
     return Dataset(
         name=name,
-        graph=Graph.of(_features(path, meta, n), neighbours, symmetric=meta.symmetric, columns=columns),
+        graph=Graph.of(_features(path, meta, n), _neighbours(path, n), symmetric=meta.symmetric, columns=columns),
         y=y,
         split=tuple(meta.split) if meta.split else None,
         preprocessing=meta.preprocessing,
         remark=meta.remark,
         beyond_task=meta.beyond_task,
         known_hash=meta.hash,
-        ids=ids,
-        **vars(_facts(path, n)),
+        ids=_mapped(path, "ids", "iU", n) if is_file(path / "ids.npy") else None,
+        **vars(checked_facts(n, **{fact: _mapped(path, fact, "i", n) for fact in FACTS if _has(path, fact)})),
     )
 
 
-def _read_meta(path: Path) -> Meta:
-    damaged = f"{path / META} is damaged: write the folder again with 'ipal data --convert'."
-    try:
-        found = read_json(path / META)
-    except (OSError, ValueError) as error:
-        raise DataError(damaged) from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise DataError(damaged if not isinstance(found, dict) else f"{path} is no graph folder: {HOW}.")
-    if found.get("version") not in (None, VERSION):
-        raise DataError(
-            f"{path} is written in version {shortened(found['version'])} of the format; this program reads version "
-            f"{VERSION}: write the folder again with 'ipal data --convert'."
-        )
-    try:
-        return Meta.model_validate(found)
-    except ValidationError as error:
-        raise DataError(damaged) from error
+def _has(path: Path, name: str) -> bool:
+    return is_file(path / f"{name}.npy")
 
 
-def _named(path: Path, name: str) -> Labels:
-    """One whole number or one string a node."""
-    return _mapped(path, name, np.int64, 1, or_strings=True)
+def _fits(is_so: Any, file: Path) -> None:
+    if not is_so:
+        raise DataError(f"{file} does not fit the other arrays of the folder: {AGAIN}.")
 
 
-def _mapped(path: Path, name: str, kind: type, dimensions: int, *, or_strings: bool = False) -> NDArray[Any]:
+def _mapped(path: Path, name: str, kinds: str, *shape: int | None, bits: int = 64) -> NDArray[Any]:
+    """An array of one of these kinds of numbers (or U, of strings) and of this shape; None is any size."""
     file = path / f"{name}.npy"
     try:
-        array = mapped(file, "fiubU")
-    except FileNotFoundError as error:
-        raise DataError(f"{path} lacks {name}.npy: write the folder again with 'ipal data --convert'.") from error
+        array = mapped(file, kinds)
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} is damaged or cut short: write the folder again.") from error
-    if not (array.dtype == kind or (or_strings and array.dtype.kind == "U")) or array.ndim != dimensions:
-        raise DataError(
-            f"{file} must hold {np.dtype(kind)} in {dimensions} dimension(s); this one holds {array.dtype} in "
-            f"{array.ndim}."
-        )
+        raise DataError(f"{file} is missing, damaged or cut short: {AGAIN}.") from error
+    sizes = zip(array.shape, shape, strict=False)
+    _fits(array.ndim == len(shape) and all(size in (None, found) for found, size in sizes), file)
+    _fits(array.dtype.kind == "U" or array.dtype.str == f"<{array.dtype.kind}{bits // 8}", file)
     return array
 
 
-def _check_starts(path: Path, name: str, starts: NDArray[Any], rows: int, entries: int) -> None:
-    if len(starts) != rows + 1 or starts[0] != 0 or starts[-1] != entries or (np.diff(starts) < 0).any():
-        raise DataError(f"{path / name}.npy does not fit the other arrays: {rows} rows, {entries} entries.")
+def _rows(path: Path, name: str, rows: int, entries: int) -> NDArray[np.int64]:
+    """Where rows begin, with so many entries in all."""
+    starts = _mapped(path, name, "i", rows + 1)
+    _fits(starts[0] == 0 and starts[-1] == entries and (np.diff(starts) >= 0).all(), path / f"{name}.npy")
+    return starts
 
 
-def _check_neighbours(path: Path, neighbours: Neighbours) -> None:
+def _neighbours(path: Path, n: int) -> Neighbours:
     """In range, ascending, no loops, weights positive: a chunk at a time."""
-    n, weights = neighbours.num_nodes, neighbours.weights
-    if weights is not None and len(weights) != neighbours.num_edges:
-        raise DataError(f"{path / 'edge_weight'}.npy does not fit the other arrays: {neighbours.num_edges} edges.")
-    for begin, end in neighbours.chunks():
-        rows = neighbours.targets(begin, end)
-        entries = np.asarray(neighbours.indices[neighbours.indptr[begin] : neighbours.indptr[end]])
-        if not len(entries):
-            continue
-        if entries.min() < 0 or entries.max() >= n:
-            wrong = entries.min() if entries.min() < 0 else entries.max()
-            raise DataError(f"An edge of {path} points to node {wrong}, but the nodes are 0 to {n - 1}.")
-        if ((np.diff(entries) <= 0) & (np.diff(rows) == 0)).any() or (entries == rows).any():
-            raise DataError(
-                f"{path / 'indices'}.npy must list each node's neighbours once, ascending, without the node itself: "
-                "write the folder again with 'ipal data --convert'."
-            )
-        if weights is not None and not ((values := neighbours.values(begin, end)) > 0).all() & (values < np.inf).all():
-            raise DataError(
-                f"{path / 'edge_weight'}.npy must hold finite, positive numbers: write the folder again with "
-                "'ipal data --convert'."
-            )
-
-
-def _facts(path: Path, n: int) -> NodeFacts:
-    there = [name for name in FACTS if is_file(path / f"{name}.npy")]
-    arrays = {name: _mapped(path, name, np.int64, 1) for name in there}
-    try:
-        return checked_facts(n, **arrays)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
+    indices = _mapped(path, "indices", "i", None, bits=32)
+    edges = len(indices)
+    weights = _mapped(path, "edge_weight", "f", edges, bits=32) if _has(path, "edge_weight") else None
+    neighbours = Neighbours(_rows(path, "indptr", n, edges), indices, weights=weights)
+    for rows, entries in neighbours.edge_chunks():
+        in_range = ((entries >= 0) & (entries < n) & (entries != rows)).all()
+        _fits(in_range and ((np.diff(entries) > 0) | (np.diff(rows) > 0)).all(), path / "indices.npy")
+    _fits(not edges or weights is None or (weights.min() > 0 and weights.max() < np.inf), path / "edge_weight.npy")
+    return neighbours
 
 
 def _features(path: Path, meta: Meta, n: int) -> Features:
     if not meta.sparse:
-        x = _mapped(path, "x", np.float32, 2)
-        if x.shape != (n, meta.num_features):
-            raise DataError(f"{path / 'x'}.npy has the shape {x.shape}; {(n, meta.num_features)} is needed.")
-        return x
-    starts = _mapped(path, "x_indptr", np.int64, 1)
-    columns, values = _mapped(path, "x_indices", np.int32, 1), _mapped(path, "x_values", np.float32, 1)
-    _check_starts(path, "x_indptr", starts, n, len(values))
-    if len(columns) != len(values) or (len(columns) and (columns.min() < 0 or columns.max() >= meta.num_features)):
-        raise DataError(f"{path / 'x_indices'}.npy does not fit the other arrays: {meta.num_features} columns.")
+        return _mapped(path, "x", "f", n, meta.num_features, bits=32)
+    values = _mapped(path, "x_values", "f", None, bits=32)
+    columns = _mapped(path, "x_indices", "i", len(values), bits=32)
+    _fits(not len(columns) or (columns.min() >= 0 and columns.max() < meta.num_features), path / "x_indices.npy")
+    starts = _rows(path, "x_indptr", n, len(values))
     return sp.csr_array((values, columns, smallest(np.asarray(starts))), shape=(n, meta.num_features))

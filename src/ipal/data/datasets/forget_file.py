@@ -1,5 +1,5 @@
-"""Nodes to be forgotten or corrected, and the graph that they were learned in: an .npz file with more arrays, or tables
-of nodes and edges, whose nodes with a label taught.
+"""Nodes to be forgotten or corrected, and the graph that they were learned in: an .npz file with more arrays, or any
+other graph, whose nodes with a label taught.
 
     train    one True or False a node: those that taught; all that have a label where it is missing
     forget   one True or False a node: those that are to go (or said by number: see `read_departures`)
@@ -16,30 +16,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.data.datasets.catalog import find
+from ipal.data.datasets import load_to_predict
+from ipal.data.datasets.builtin import STRUCTURAL
 from ipal.data.datasets.node_ids import node_numbers_in
-from ipal.data.datasets.readers import read_arrays, read_plain
-from ipal.data.graph import checked_graph
+from ipal.data.datasets.readers import read_arrays
 from ipal.data.graph_data import GraphData
-from ipal.data.labels import checked_ids, file_labels, labelled
-from ipal.data.names import is_table
+from ipal.data.labels import file_labels, labelled
 from ipal.errors import DataError
+from ipal.system.files import is_file
 
 
 def read_departures(paths: Sequence[Path], which: str | None = None, *, undirected: bool = True) -> list[GraphData]:
     """Read graphs and who is to leave them: `which` are ids or numbers with commas, or a file with one a line."""
     read = [_read(path, "forget", undirected) for path in paths]
-    marked = [path for path, (_, marks) in zip(paths, read, strict=True) if "forget" in marks]
-    if which is not None and marked:
-        raise DataError(f"{marked[0]} has an array forget, and --which was given: say only once which nodes are to go.")
-    if which is None and not marked:
-        how = "give" if _in_tables(paths[0]) else "add it (one True or False a node), or give"
-        raise DataError(f"{paths[0]} has no array forget, which says who is to go: {how} --which 3,17,25.")
-    named = None if which is None else node_numbers_in(which, [(one.num_nodes, one.ids) for one, _ in read], "--which")
+    if (which is None) != any("forget" in marks for _, marks in read):
+        raise DataError(
+            f"Say once which nodes of {paths[0]} are to go: with --which 3,17,25, or in an .npz file with an array "
+            "forget, one True or False a node."
+        )
+    named = [] if which is None else node_numbers_in(which, [(one.num_nodes, one.ids) for one, _ in read], "--which")
     found = []
     for number, (path, (taught, marks)) in enumerate(zip(paths, read, strict=True)):
         forget = np.zeros(taught.num_nodes, dtype=np.bool_)
-        if named is not None:
+        if named:
             forget[named[number]] = True
         elif "forget" in marks:
             forget = _mask(marks["forget"], "forget", taught.num_nodes, path)
@@ -62,40 +61,20 @@ def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
     return _read(path, "train", undirected)[0]
 
 
-def _in_tables(path: Path) -> bool:
-    return is_table(str(path)) or path.is_dir()
-
-
 def _read(path: Path, more: str, undirected: bool) -> tuple[GraphData, dict[str, NDArray[Any]]]:
     """A graph and who taught in it; and one more array."""
-    try:
-        entry = find(f"{path}/" if path.is_dir() else str(path), Path()) if _in_tables(path) else None
-        raw = entry.read(Path(entry.path)) if entry else read_plain(path)
-        marks = {} if entry else read_arrays(path, list({more, "train"}))
-    except FileNotFoundError as error:
-        raise DataError(f"The graph file {path} does not exist.") from error
-    if raw.x is None:
+    dataset = load_to_predict(f"{path}/" if path.is_dir() else str(path), undirected=undirected)
+    if dataset.preprocessing == STRUCTURAL:
         raise DataError(
             f"{path} has no features (x): those that 'ipal run' makes up for such a graph depend on all of its nodes, "
             "so that nothing that they taught can be taken away exactly."
         )
-    graph = checked_graph(raw.x, raw.edges, undirected=undirected, weights=raw.edge_weight, columns=raw.columns)
-    n = graph.num_nodes
-    y = file_labels(raw.y, n)
-    train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(y)
+    marks = read_arrays(path, list({more, "train"})) if path.suffix == ".npz" and is_file(path) else {}
+    n = dataset.graph.num_nodes
+    train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(dataset.y)
     if not train.any():
-        why = f"The array train of {path} marks no node" if "train" in marks else f"No node of {path} has a label"
-        raise DataError(f"{why}: nothing was learned from this graph.")
-    taught = GraphData(
-        x=graph.x,
-        edge_index=graph.edges,
-        edge_weight=graph.edge_weight,
-        y=y,
-        train_mask=train,
-        ids=None if raw.ids is None else checked_ids(raw.ids, n),
-        columns=graph.columns,
-    )
-    return taught, marks
+        raise DataError(f"No node of {path} has a label, or its array train marks none: nothing was learned from it.")
+    return replace(GraphData.of(dataset), y=dataset.y, train_mask=train), marks
 
 
 def _mask(values: NDArray[Any], name: str, n: int, path: Path) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from ipal.data.labels import Labels
 from ipal.errors import DataError, shortened
 from ipal.system.files import is_file, read_bounded
 
-NUMBER = re.compile(r"-?[0-9]{1,18}")
+NUMBER = re.compile(r"[0-9]{1,18}")
 MOST_BYTES = 2**30
 
 
@@ -19,41 +19,33 @@ def node_numbers(text: str, n: int, option: str, ids: Labels | None = None) -> l
 
 def node_numbers_in(text: str, graphs: Sequence[tuple[int, Labels | None]], option: str) -> list[list[int]]:
     """The same of several graphs, each of so many nodes and with ids or without: a node must be in one of them."""
-    with_ids = all(ids is not None for _, ids in graphs)
-    if not with_ids and any(ids is not None for _, ids in graphs):
-        raise DataError("Some of the graphs have ids of nodes, others have none: nodes cannot be named in all of them.")
-    if not with_ids:
-        numbers = list(map(int, _parts(text, option, NUMBER)))
-        most = max(n for n, _ in graphs)
-        for number in numbers:
-            if not 0 <= number < most:
-                raise DataError(f"{option} names node {number}, but the nodes are 0 to {most - 1}.")
-        return [[number for number in numbers if number < n] for n, _ in graphs]
-    places = [{str(name): at for at, name in enumerate(ids.tolist())} for _, ids in graphs if ids is not None]
-    parts = [text.strip()] if any(text.strip() in place for place in places) else _parts(text, option)
-    unknown = next((part for part in parts if not any(part in place for place in places)), None)
-    if unknown is not None:
-        some = ", ".join(shortened(name, 40) for name in list(places[0])[:3])
-        raise DataError(f"{option} names the node '{shortened(unknown)}', which is no id of the graph, as {some} are.")
-    return [[place[part] for part in parts if part in place] for place in places]
+    places = [None if ids is None else {str(name): at for at, name in enumerate(ids.tolist())} for _, ids in graphs]
+
+    def number(part: str, graph: int) -> int | None:
+        place = places[graph]
+        if place is not None:
+            return place.get(part)
+        return int(part) if NUMBER.fullmatch(part) and int(part) < graphs[graph][0] else None
+
+    every = range(len(graphs))
+    parts = _parts(text, option, is_one=any(number(text.strip(), graph) is not None for graph in every))
+    found = [[number(part, graph) for part in parts] for graph in every]
+    for part, *numbers in zip(parts, *found, strict=True):
+        if all(number is None for number in numbers):
+            n, ids = graphs[0]
+            which = (
+                f"0 to {n - 1}" if ids is None else ", ".join(shortened(name, 40) for name in ids[:3].tolist()) + ", …"
+            )
+            raise DataError(f"{option} names the node '{shortened(part)}', and the nodes are {which}.")
+    return [[number for number in numbers if number is not None] for numbers in found]
 
 
-def _parts(text: str, option: str, kind: re.Pattern[str] | None = None) -> list[str]:
-    """What a text or a file names; without a `kind` anything that is no file."""
-    parts = [part.strip() for part in text.split(",")]
-    path = Path(text)
-    if all(kind.fullmatch(part) for part in parts) if kind else not is_file(path):
-        return parts
-    if not is_file(path):
-        raise DataError(
-            f"{option} takes numbers of nodes with commas, as 3,17,25, or a file with one a line; '{shortened(text)}' "
-            "is neither."
-        )
+def _parts(text: str, option: str, *, is_one: bool) -> list[str]:
+    """What a text or a file names."""
+    if is_one or not is_file(Path(text)):
+        return [text.strip()] if is_one else [part.strip() for part in text.split(",")]
     try:
-        lines = read_bounded(path, MOST_BYTES).decode().splitlines()
+        lines = read_bounded(Path(text), MOST_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as text: give a file with one node a line.") from error
-    for place, line in enumerate(lines, start=1):
-        if kind and line.strip() and not kind.fullmatch(line.strip()):
-            raise DataError(f"Line {place} of {path} is no node number: one whole number a line is needed.")
+        raise DataError(f"{option}: {text} cannot be read as text: give a file with one node a line.") from error
     return [line.strip() for line in lines if line.strip()]

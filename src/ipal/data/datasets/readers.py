@@ -1,7 +1,6 @@
 """Raw files of graphs, read into plain arrays. Nothing here unpickles: a file that would need it is refused."""
 
 import gzip
-import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -14,14 +13,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges
-from ipal.data.labels import UNLABELLED, whole_labels
+from ipal.data.labels import UNLABELLED, file_labels
 from ipal.errors import CapacityError, DataError, say_ignored
 from ipal.system import free_memory
 from ipal.system.arrays import read_npz
 from ipal.system.files import make_folder, open_plain, written_whole
-
-MUCH, MOST_PACKED = 2**30, 100
-"""An .npz file that unpacks to so many bytes, and to so many times its size, is no graph that was saved with care."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +52,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """
     unreadable = "it is not a readable .npz file: it is damaged, cut short or no .npz."
 
-    def allow(packed: int, unpacked: int) -> None:
-        if unpacked > MUCH and unpacked > MOST_PACKED * packed:
-            raise DataError(
-                f"it unpacks to {unpacked / 2**30:.1f} GiB, {unpacked // (packed + 1)} times its size: save it with "
-                "np.savez, not packed, or its features as a sparse matrix."
-            )
+    def allow(unpacked: int) -> None:
         free_memory.need(
             unpacked, "it", "keep features sparse, or convert it on a larger machine with 'ipal data --convert'"
         )
@@ -122,12 +113,7 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
     x.data = (x.data > 0).astype(np.float32)
     x.eliminate_zeros()
     (y,) = need(arrays, ["labels"], path)
-    return RawGraph(
-        np.stack([adjacency.row, adjacency.col]),
-        y,
-        x,
-        "features made 0/1, as the stock loader does",
-    )
+    return RawGraph(np.stack(adjacency.coords), y, x, "features made 0/1, as the stock loader does")
 
 
 SPARSE = ("x_values", "x_indices", "x_indptr", "x_shape")
@@ -141,7 +127,10 @@ def read_plain(path: Path) -> RawGraph:
     x = _plain_features(arrays, path)
     edges, *given = need(arrays, ["edge_index"] if x is not None and "y" not in arrays else ["edge_index", "y"], path)
     y = given[0] if given else np.full(x.shape[0] if x is not None else 0, UNLABELLED)
-    _say_what_is_ignored(path)
+    with zipfile.ZipFile(path) as archive:
+        for name in EDGE_PARTS_NOT_USED:
+            if f"{name}.npy" in archive.namelist():
+                say_ignored(f"the array {name} of {path}")
     known: dict[str, Any] = {name: arrays.get(name) for name in OF_PARTS}
     return RawGraph(edges, y, x, "features as in the file" if x is not None else "", **known)
 
@@ -165,23 +154,13 @@ def read_citeseer(path: Path) -> RawGraph:
     return replace(raw, y=np.where(empty, UNLABELLED, raw.y))
 
 
-def _say_what_is_ignored(path: Path) -> None:
-    """Of a file that was read: which of its arrays say something about edges that is not used."""
-    with zipfile.ZipFile(path) as archive:
-        names = set(archive.namelist())
-    for name in EDGE_PARTS_NOT_USED:
-        if f"{name}.npy" in names:
-            say_ignored(f"the array {name} of {path}")
-
-
 def _plain_features(arrays: dict[str, NDArray[Any]], path: Path) -> Features | None:
-    if "x" in arrays:
-        if arrays["x"].dtype.kind not in "fiub":
-            raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        if "x" in arrays:
+            if arrays["x"].dtype.kind not in "fiub":
+                raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
             return np.ascontiguousarray(arrays["x"], dtype=np.float32)
-    if any(name in arrays for name in SPARSE):
-        with np.errstate(over="ignore"):
+        if any(name in arrays for name in SPARSE):
             return csr(need(arrays, list(SPARSE), path), path).astype(np.float32)
     return None
 
@@ -198,8 +177,7 @@ def read_ogb(folder: Path) -> RawGraph:
 
 def _read_csv(path: Path, dtype: type) -> NDArray[Any]:
     try:
-        with open_plain(path) as packed, gzip.open(packed, "rt") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an empty table, whose emptiness is found soon enough
+        with gzip.open(path, "rt") as file:
             return np.loadtxt(file, delimiter=",", dtype=dtype, ndmin=2)
     except FileNotFoundError:
         raise
@@ -214,7 +192,7 @@ def read_reddit(folder: Path) -> RawGraph:
     row, col = need(read_arrays(graph, ["row", "col"]), ["row", "col"], graph)
     if x.ndim != 2 or x.dtype.kind not in "fiub" or row.shape != col.shape:
         raise DataError(f"The parts of {folder} do not fit together: fetch them again.")
-    y = whole_labels(y, len(x))
+    y = file_labels(y, len(x))
     ends = checked_edges(np.stack([row, col]), len(x))
     kept = np.flatnonzero(y != 40)
     position = np.full(len(y), -1, dtype=np.int32)

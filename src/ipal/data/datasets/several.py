@@ -11,7 +11,6 @@ from ipal.data.csr import joined
 from ipal.data.dataset import Dataset
 from ipal.data.graph import VALUES_AT_ONCE, Features, Graph
 from ipal.data.labels import UNLABELLED, labelled
-from ipal.errors import DataError
 from ipal.system import free_memory
 
 WIDTH = 512
@@ -40,7 +39,9 @@ def side_by_side(datasets: Sequence[Dataset]) -> Dataset:
     so that it does not depend on how a product is rounded.
     """
     sizes = [one.graph.num_nodes for one in datasets]
-    _check_room(sum(sizes), max(one.graph.num_features for one in datasets))
+    widest = max(one.graph.num_features for one in datasets)
+    needed = WIDTH * (4 * sum(sizes) + 8 * widest)
+    free_memory.need(needed, "The table of their features", "name fewer or smaller graphs")
     x = np.empty((sum(sizes), WIDTH), dtype=np.float32)
     y, spans, classes = [], [], [0]
     for one, end in zip(datasets, accumulate(sizes), strict=True):
@@ -66,13 +67,6 @@ def side_by_side(datasets: Sequence[Dataset]) -> Dataset:
         domain=np.repeat(np.arange(len(datasets)), sizes),
         parts=_of_all([one.parts for one in datasets]),
     )
-
-
-def _check_room(nodes: int, widest: int) -> None:
-    if nodes > np.iinfo(np.int32).max:
-        raise DataError(f"These graphs have {nodes} nodes; at most {np.iinfo(np.int32).max} can be numbered.")
-    needed = WIDTH * (4 * nodes + 8 * widest)
-    free_memory.need(needed, "The table of their features", "name fewer or smaller graphs")
 
 
 def _of_all(values: Sequence[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:

@@ -1,30 +1,41 @@
-"""From a table of nodes and a table of edges to the parts of a graph.
+"""A graph from a table of nodes and a table of edges, in memory (pandas, arrays, lists), CSV or Parquet files.
 
 nodes   id; label; time, domain and split as in .npz files; every other column is features
 edges   source, target: ids of nodes; weight; other columns are not used
 
 Columns of numbers are features as they are, columns of texts one 0/1 column for every different text. Labels and values
 may be missing (see labels.MISSING): a node without a label has none, a node without a value is refused.
+CSV: commas, semicolons or tabs; UTF-8; names of columns in the first line.
 """
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import chain
 from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.data.datasets.columns import Column, Table, Words, read_table
 from ipal.data.datasets.readers import FACTS, RawGraph
 from ipal.data.feature_names import BETWEEN, category
-from ipal.data.labels import truth_as_numbers
+from ipal.data.labels import WHOLE, file_labels, is_missing, truth_as_numbers, written
 from ipal.data.names import TABLES
-from ipal.errors import DataError, shortened
+from ipal.errors import CapacityError, DataError, say_unused, shortened
 from ipal.system import free_memory
-from ipal.system.files import is_file
+from ipal.system.files import is_file, open_plain
+from ipal.system.optional import need_extra
 
-MOST_CATEGORIES = 256
-"""Different texts of one column: a column with more is no category but a name."""
+MOST_LETTERS = 1000
+"""Of one id, label or category."""
+A_LETTER = 12
+"""Bytes of memory that a byte of a CSV file takes: every cell is a string."""
+SMALLER = "leave columns out, or convert it on a larger machine with 'ipal data --convert'"
 OF_NODES = {
     "id": ("id", "node", "node_id"),
     "label": ("label", "class", "y", "target"),
@@ -38,6 +49,168 @@ OF_EDGES = {
 """What a column is, by its name in any capitals."""
 
 
+Column: TypeAlias = list[str] | NDArray[np.float64]
+"""Texts, empty where there is none; or numbers, NaN where there is none, which may be a table, as vectors are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns by their names: arrays or lists of values, or of a CSV file lists of its cells."""
+
+    where: str
+    """As messages name it."""
+    columns: Mapping[str, Any]
+    delimiter: str = ""
+    """Of a CSV file, whose numbers are texts; between semicolons 1.5 may be written 1,5."""
+
+    def __post_init__(self) -> None:
+        sizes = {name: len(values) for name, values in self.columns.items()}
+        if len(set(sizes.values())) > 1:
+            raise DataError(f"The columns of {self.where} have different lengths: {sizes}.")
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    @property
+    def title(self) -> str:
+        """Its name at the beginning of a sentence."""
+        return self.where[:1].upper() + self.where[1:] if self.where.startswith("the ") else self.where
+
+    def words(self, name: str) -> list[str]:
+        """A column as texts, even where it looks like numbers."""
+        values = self.columns[name]
+        values = values.tolist() if hasattr(values, "tolist") else list(values)
+        try:
+            known = {value: written(value) for value in set(values)}
+        except TypeError as error:
+            raise self.refused(name, "lists or the like") from error
+        if wrong := next((text for text in known.values() if len(text) > MOST_LETTERS or "\0" in text), None):
+            held = f"'{shortened(wrong, 40)}', {len(wrong)} letters (at most {MOST_LETTERS}) or with a zero byte"
+            raise self.refused(name, held)
+        return [known[value] for value in values]
+
+    def column(self, name: str) -> Column:
+        """A column as numbers where all are, else as texts."""
+        values = self.columns[name]
+        if self.delimiter:
+            try:
+                return _numbers_of_text(values, comma=self.delimiter == ";")
+            except ValueError:
+                return self.words(name)
+        kind = getattr(getattr(values, "dtype", None), "kind", "O")
+        if kind in "fiub":
+            is_pandas = hasattr(values, "isna")
+            return values.to_numpy(np.float64, na_value=np.nan) if is_pandas else np.asarray(values, dtype=np.float64)
+        values = values.tolist() if hasattr(values, "tolist") and kind not in "mM" else list(values)
+        if values and all(isinstance(value, list | tuple | np.ndarray) for value in values):
+            try:
+                return np.array([np.asarray(value, dtype=np.float64) for value in values]).reshape(len(values), -1)
+            except (ValueError, TypeError) as error:
+                raise self.refused(name, "vectors of different lengths, or of no numbers") from error
+        kinds = {type(value) for value in values if isinstance(value, np.ndarray) or written(value)}
+        if kinds and all(issubclass(kind, str) for kind in kinds):
+            return self.words(name)
+        if all(issubclass(kind, int | float | np.number | np.bool_ | Decimal) for kind in kinds):
+            return np.array([float(value) if written(value) else np.nan for value in values], dtype=np.float64)
+        raise self.refused(name, f"values of the type {' and '.join(sorted(kind.__name__ for kind in kinds))}")
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """A column of which nothing but numbers is expected."""
+        column = self.column(name)
+        if isinstance(column, list) or column.ndim > 1:
+            raise self.refused(name, "text" if isinstance(column, list) else "vectors")
+        return column
+
+    def refused(self, name: str, held: str) -> DataError:
+        return DataError(
+            f"The column {shortened(name)} of {self.where} holds {held}: make it numbers or text, or leave it out."
+        )
+
+
+def _numbers_of_text(cells: Sequence[str], *, comma: bool) -> NDArray[np.float64]:
+    """A ValueError where not all are."""
+    if any("_" in cell for cell in cells):  # which Python reads over
+        raise ValueError
+    numbers = ("nan" if is_missing(cell) else cell.replace(",", ".") if comma else cell for cell in cells)
+    return np.fromiter(map(float, numbers), dtype=np.float64)
+
+
+# ---------------------------------------------------------------------- files
+
+
+def read_table(path: Path) -> Table:
+    """The columns of a CSV or Parquet file that have a name."""
+    try:
+        with open_plain(path) as file:
+            read = _read_parquet if path.suffix.lower() == ".parquet" else _read_csv
+            return read(file, path.name)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}): give a CSV or Parquet file.") from error
+    except CapacityError as error:
+        raise CapacityError(f"{path}: {error}") from error
+
+
+def _named(names: Sequence[str], where: str) -> list[str]:
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if twice:
+        raise DataError(f"{where} has two columns called {shortened(twice)}: give each column a name of its own.")
+    if "" in names:
+        say_unused(f"a column without a name in {where}")
+    return [name for name in names if name]
+
+
+def _read_csv(file: BinaryIO, where: str) -> Table:
+    free_memory.need(A_LETTER * file.seek(0, io.SEEK_END), "it", SMALLER)
+    file.seek(0)
+    try:
+        with io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
+            first = next((line for line in lines if line.strip()), "")
+            delimiter = max(",;\t", key=re.sub('"[^"]*"', "", first).count)
+            reader = csv.reader(chain([first], lines), delimiter=delimiter, skipinitialspace=True, strict=True)
+            names = [name.strip() for name in next(reader, [])]
+            columns: list[list[str]] = [[] for _ in names]
+            for row in reader:
+                if len(row) == len(names) > 1 or (len(row) == len(names) and row[0].strip()):
+                    for column, cell in zip(columns, row, strict=True):
+                        column.append(cell)
+                elif len(row) > 1 or "".join(row).strip():  # else it is blank
+                    raise DataError(
+                        f"Row {len(columns[0]) + 1} of {where} has {len(row)} cells, and there are {len(names)} "
+                        "columns: put quotes around text with separators in it, and write empty cells as such."
+                    )
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is no text in UTF-8: save it again as CSV in UTF-8.") from error
+    except csv.Error as error:
+        raise DataError(f"{where} is no sound CSV file ({error}): save it again as CSV.") from error
+    kept = _named(names, where)
+    return Table(where, {name: column for name, column in zip(names, columns, strict=True) if name in kept}, delimiter)
+
+
+def _read_parquet(file: BinaryIO, where: str) -> Table:
+    need_extra("tables", "pyarrow")
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        source = parquet.ParquetFile(file)
+        groups = map(source.metadata.row_group, range(source.metadata.num_row_groups))
+        names = _named(source.schema_arrow.names, where)
+        # As many values as it claims to hold, of all its columns.
+        claimed = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
+        free_memory.need(16 * claimed, "it", SMALLER)
+        read = source.read(columns=names)
+        read.validate(full=True)
+        return Table(where, {name: read[name].to_numpy() for name in names})
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise DataError(f"{where} is damaged or no Parquet file: write it again.") from error
+
+
+# ---------------------------------------------------------------------- a graph
+
+
 @dataclass(frozen=True)
 class Roles:
     """Which column is what, where it is not called so; and which columns are features, None for all others."""
@@ -45,39 +218,31 @@ class Roles:
     said: Mapping[str, str] = field(default_factory=dict)
     features: Sequence[str] | None = None
 
-    def of_nodes(self, table: Table) -> dict[str, str]:
-        return self._found(table, OF_NODES, ("id",), others_count=self.features is None)
-
-    def of_edges(self, table: Table) -> dict[str, str]:
-        return self._found(table, OF_EDGES, ("source", "target"), others_count=False)
-
-    def _found(
-        self, table: Table, known: Mapping[str, tuple[str, ...]], needed: tuple[str, ...], *, others_count: bool
-    ) -> dict[str, str]:
-        """Which column has which role. `others_count`: a column that is like one of another role is not left alone."""
+    def of(self, table: Table, known: Mapping[str, tuple[str, ...]], needed: Sequence[str]) -> dict[str, str]:
+        """The column of each role, which is the only one that is called so where others would become features."""
         said = {role: self.said[role] for role in known if role in self.said}
         found: dict[str, str] = {}
         for role, names in known.items():
-            alike = [name for name in table.names if name.lower() in names and name not in said.values()]
-            alike = [said[role], *(alike if others_count else [])] if role in said else alike
-            if said.get(role, role) not in table.names and (role in said or (role in needed and not alike)):
-                raise DataError(
-                    f"{_title(table)} has no column {said.get(role, role)}: it has {_listed(table.names)}; rename the "
-                    "one that is meant."
-                )
+            alike = [name for name in table.columns if name.lower() in names and name not in said.values()]
+            if role in said:
+                alike = [said[role], *(alike if known is OF_NODES and self.features is None else [])]
+            for wanted in alike[:1] or [role for one in needed if one == role]:
+                if wanted not in table.columns:
+                    has = f"it has {_listed(table.columns)}; rename the one that is meant"
+                    raise DataError(f"{table.title} has no column {wanted}: {has}.")
+                found[role] = wanted
             if len(alike) > 1:
                 raise DataError(
-                    f"{_title(table)} has two columns that may be its {role}, {alike[0]} and {alike[1]}: rename or "
+                    f"{table.title} has two columns that may be its {role}, {alike[0]} and {alike[1]}: rename or "
                     "remove the one that is not, or name the features in Python, features=[…]."
                 )
-            found |= {role: alike[0]} if alike else {}
         return found
 
     def chosen(self, table: Table, taken: Mapping[str, str]) -> list[str]:
         """The columns of nodes that are features."""
-        others = [name for name in table.names if name not in taken.values()]
+        others = [name for name in table.columns if name not in taken.values()]
         if lacking := {*(self.features or ())} - {*others}:
-            raise DataError(f"{_title(table)} has no column {min(lacking)} for features: it has {_listed(others)}.")
+            raise DataError(f"{table.title} has no column {min(lacking)} for features: it has {_listed(others)}.")
         return [name for name in others if self.features is None or name in self.features]
 
 
@@ -103,56 +268,65 @@ def read_tables(nodes: Path, edges: Path | None = None, roles: Roles | None = No
 
 def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     """The graph that two tables say."""
-    mine, theirs = roles.of_nodes(nodes), roles.of_edges(edges)
-    features = roles.chosen(nodes, mine)
-    ids = _ids(nodes, mine["id"])
+    mine = roles.of(nodes, OF_NODES, ("id",))
+    theirs = roles.of(edges, OF_EDGES, ("source", "target"))
+    if nodes.rows == 0:
+        raise DataError(f"{nodes.where} has no rows: it needs one for each node.")
+    words = nodes.words(mine["id"])
+    place = {word: row for row, word in enumerate(words)}
+    if "" in place:
+        raise DataError(f"Row {words.index('') + 1} of {nodes.where} has no id: every node needs one.")
+    for row, word in enumerate(words):
+        if place[word] != row:
+            raise DataError(
+                f"Node '{shortened(word)}' is in rows {row + 1} and {place[word] + 1} of {nodes.where}: keep one."
+            )
+    ids = np.array(words, dtype=np.int64 if all(WHOLE.fullmatch(word) for word in words) else np.str_)
     try:
-        y = nodes.words(mine["label"]).labels if "label" in mine else np.full(nodes.rows, "")
+        y = nodes.words(mine["label"]) if "label" in mine else [""] * nodes.rows
+        labels = file_labels(np.array(y, dtype=object), nodes.rows)
     except DataError as error:
         raise DataError(f"{nodes.where}: {error}") from error
-    x, columns = _features(features, nodes)
-    names = ids.ids
-    in_order = names.dtype.kind == "i" and np.array_equal(names, np.arange(len(names)))
+    x, columns = _features(roles.chosen(nodes, mine), nodes)
     return RawGraph(
-        edges=_ends(ids, edges, nodes, theirs),
-        y=y,
+        edges=np.array([_ends(place, edges, theirs[end], nodes.where) for end in ("source", "target")], dtype=np.int64),
+        y=labels,
         x=x,
         preprocessing="features as in the table" if x is not None else "",
         edge_weight=_weights(edges, theirs["weight"]) if "weight" in theirs else None,
-        ids=None if in_order else names,
+        ids=None if ids.dtype.kind == "i" and np.array_equal(ids, np.arange(len(ids))) else ids,
         columns=columns,
-        **{fact: _numbers(nodes, mine[fact]) for fact in FACTS if fact in mine},
+        **{fact: nodes.numbers(mine[fact]) for fact in FACTS if fact in mine},
     )
 
 
-def _ids(nodes: Table, name: str) -> Words:
-    """What nodes are called, each once."""
-    if nodes.rows == 0:
-        raise DataError(f"{nodes.where} has no rows: it needs one for each node.")
-    ids = nodes.words(name)
-    if (ids.codes < 0).any():
-        raise DataError(f"Row {_first(ids.codes < 0)} of {nodes.where} has no id: every node needs one.")
-    if len(ids.words) < nodes.rows:
-        twice = int(np.bincount(ids.codes).argmax())
-        rows = np.flatnonzero(ids.codes == twice)
+def _ends(place: Mapping[str, int], edges: Table, name: str, where: str) -> list[int]:
+    words = edges.words(name)
+    for row, word in enumerate(words):
+        if word not in place:
+            raise DataError(
+                f"Row {row + 1} of {edges.where} names the {name} '{shortened(word)}', which is no id in {where}: add "
+                "the node, or remove the edge."
+            )
+    return [place[word] for word in words]
+
+
+def _weights(edges: Table, name: str) -> NDArray[np.float64]:
+    column = edges.numbers(name)
+    wrong = ~(column >= 0) | np.isinf(column)
+    if wrong.any():
         raise DataError(
-            f"Node '{shortened(ids.words[twice])}' is in {len(rows)} rows of {nodes.where}, rows {rows[0] + 1} "
-            f"and {rows[1] + 1}: keep one row for each node."
+            f"Row {wrong.argmax() + 1} of {edges.where} has the weight {column[wrong.argmax()]:g}: weights are finite "
+            f"and not negative (0 leaves the edge out); change it, or rename the column {name} if it is no weight."
         )
-    return ids
-
-
-def _numbers(table: Table, name: str) -> NDArray[np.float64]:
-    column = table.column(name)
-    if isinstance(column, Words) or column.ndim > 1:
-        raise table.refused(name, "text" if isinstance(column, Words) else "vectors")
     return column
 
 
 def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
     """Features side by side, and what each column of them is."""
-    checked = {name: _checked(name, nodes) for name in chosen}
-    names = [each for name, column in checked.items() for each in _names(name, column)]
+    columns = {name: _complete(name, nodes) for name in chosen}
+    parts = {name: _names(name, column) for name, column in columns.items()}
+    names = tuple(chain.from_iterable(parts.values()))
     if not names:
         return None, ()
     if len({*names}) < len(names):
@@ -160,89 +334,41 @@ def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] 
     free_memory.need(4 * nodes.rows * len(names), f"The features of {nodes.where}", "leave columns out")
     x = np.zeros((nodes.rows, len(names)), dtype=np.float32)
     at = 0
-    for name, column in checked.items():
-        part = x[:, at : at + len(_names(name, column))]
-        if isinstance(column, Words):
-            order = np.argsort(np.argsort(column.words))  # the same columns whichever row comes first
-            part[np.arange(nodes.rows), order[column.codes]] = 1
+    for name, column in columns.items():
+        part = x[:, at : at + len(parts[name])]
+        if isinstance(column, list):
+            order = {word: number for number, word in enumerate(sorted({*column}))}
+            part[np.arange(nodes.rows), [order[word] for word in column]] = 1
         else:
             with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
                 part[:] = column.reshape(nodes.rows, -1)
         at += part.shape[1]
-    return x, tuple(names)
+    return x, names
 
 
 def _names(name: str, column: Column) -> list[str]:
     """Of the features that a column becomes."""
-    if isinstance(column, Words):
-        return [category(name, word) for word in sorted(column.words)]
+    if isinstance(column, list):
+        return [category(name, word) for word in sorted({*column})]
     return [name] if column.ndim == 1 else [f"{name}[{place}]" for place in range(column.shape[1])]
 
 
-def _checked(name: str, nodes: Table) -> Column:
+def _complete(name: str, nodes: Table) -> Column:
     """A column of features, of which none is missing."""
     shown = f"The column {shortened(name)} of {nodes.where}"
     if BETWEEN in name:
         raise DataError(f"{shown} has a '{BETWEEN}' in its name, which is for categories: rename it.")
     column = nodes.column(name)
-    column = column.there if isinstance(column, Words) else column
-    missing = np.asarray(
-        column.codes < 0 if isinstance(column, Words) else np.isnan(column).reshape(nodes.rows, -1).any(axis=1)
-    )
+    missing = np.array([is_missing(word) for word in column]) if isinstance(column, list) else np.isnan(column)
     if missing.any():
         raise DataError(
-            f"{shown} has no value in row {_first(missing)}: fill it in, for example with the mean of the others, or "
-            "with a word of its own, as 'unknown', or leave the column out."
+            f"{shown} has no value in row {np.argwhere(missing)[0][0] + 1}: fill it in, for example with the mean of "
+            "the others, or with a word of its own, as 'unknown', or leave the column out."
         )
-    if not isinstance(column, Words):
-        if np.isinf(column).any():
-            raise DataError(f"{shown} holds an infinite number: replace it.")
-        return column
-    if len(column.words) > MOST_CATEGORIES:
-        raise DataError(
-            f"{shown} has {len(column.words)} different texts, as '{shortened(column.words[0], 40)}': at most "
-            f"{MOST_CATEGORIES} can be categories; leave the column out, or make numbers of it."
-        )
-    truth = truth_as_numbers(column.words)
-    return column if truth == column.words else np.array(truth, dtype=np.float64)[column.codes]
-
-
-def _ends(ids: Words, edges: Table, nodes: Table, roles: Mapping[str, str]) -> NDArray[np.int64]:
-    place = dict(zip(ids.words, np.argsort(ids.codes).tolist(), strict=True))
-    found = np.empty((2, edges.rows), dtype=np.int64)
-    for row, end in enumerate(("source", "target")):
-        words = edges.words(roles[end])
-        numbers = np.array([*(place.get(word, -1) for word in words.words), -1], dtype=np.int64)
-        found[row] = numbers[words.codes]
-        if (unknown := found[row] < 0).any():
-            word = [*words.words, ""][words.codes[unknown.argmax()]]
-            raise DataError(
-                f"Row {_first(unknown)} of {edges.where} names the {end} '{shortened(word)}', which is no id in "
-                f"{nodes.where} ({int(unknown.sum())} such rows): add the node, or remove the edges."
-            )
-    return found
-
-
-def _weights(edges: Table, name: str) -> NDArray[np.float64]:
-    column = _numbers(edges, name)
-    wrong = ~(column >= 0) | np.isinf(column)
-    if wrong.any():
-        raise DataError(
-            f"Row {_first(wrong)} of {edges.where} has the weight {column[wrong.argmax()]:g}: weights are finite and "
-            f"not negative (0 leaves the edge out); change it, or rename the column {name} if it is no weight."
-        )
+    if isinstance(column, list) and (truth := truth_as_numbers(column)) != column:
+        return np.array(truth, dtype=np.float64)
     return column
 
 
-def _first(wrong: NDArray[np.bool_]) -> int:
-    """The first row that is wrong, counted from one."""
-    return int(wrong.argmax()) + 1
-
-
-def _title(table: Table) -> str:
-    """Its name at the beginning of a sentence."""
-    return f"The {table.where[4:]}" if table.where.startswith("the ") else table.where
-
-
-def _listed(names: Sequence[str]) -> str:
-    return shortened(", ".join(names), 200) if names else "none"
+def _listed(names: Iterable[str]) -> str:
+    return shortened(", ".join(names), 200) or "none"

@@ -60,8 +60,8 @@ class Stream(ABC):
         return False
 
     def is_tested_before(self, index: int) -> bool:
-        """Whether a task is also tested before it is learned: not where it has classes that nobody can know yet."""
-        return index > 0 and self.is_known_before(index)
+        """Whether a task is also tested before it is learned: here where each of its classes is in an earlier one."""
+        return index > 0 and {*self.classes[index]} <= {label for task in self.classes[:index] for label in task}
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -80,7 +80,3 @@ class Stream(ABC):
         """Nodes and edges of each task's graph, for estimates of memory."""
         graphs = (self.task(index).graph for index in range(len(self)))
         return [(graph.num_nodes, graph.num_edges) for graph in graphs]
-
-    def is_known_before(self, index: int) -> bool:
-        """Whether every class of a task is in an earlier one."""
-        return set(self.classes[index]) <= {label for task in self.classes[:index] for label in task}

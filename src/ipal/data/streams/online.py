@@ -1,4 +1,4 @@
-"""Online: the tasks of the class-incremental stream in small batches of nodes, each seen once."""
+"""The tasks of the class-incremental stream in small batches of nodes, each seen once; blurry: overlapping."""
 
 import hashlib
 from typing import Any, Literal
@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ipal.config import Count
-from ipal.data.graph import Graph, Nodes
-from ipal.data.streams.class_incremental import TaskStream
+from ipal.data.graph import Nodes
 from ipal.data.streams.splits import TRAIN, at_most
+from ipal.data.streams.tasks import TaskStream
 from ipal.data.task import Task
 from ipal.errors import DataError
 
 ARRIVAL, NEIGHBOURHOOD = 3, 4
-"""Places of the seeds of random draws, after those of splits.py and returning.py."""
+"""Places of the seeds of random draws, after those of splits.py and tasks.py."""
 
 
 class Online(TaskStream):
@@ -40,19 +40,18 @@ class Online(TaskStream):
 
     settings: Settings
 
-    def arrange(self, seed: int) -> None:
-        """Decide which node comes in which batch."""
-        self.seed = seed
+    def __init__(self, *arguments: Any) -> None:
+        """Decide also which node comes in which batch."""
+        super().__init__(*arguments)
         self._batches = self._cut()
         self.ends = np.cumsum(self._batches)
-        order = np.random.default_rng([seed, ARRIVAL]).permutation(len(self.y))
+        order = np.random.default_rng([self.seed, ARRIVAL]).permutation(len(self.y))
         shares = self.shares()
         self.batch_of = np.full(len(self.y), -1, dtype=np.int64)  # counted over the whole stream
         for task in range(len(self)):
             for part in np.unique(self.part[self.part >= 0]):
                 mine = np.flatnonzero((self.task_of == task) & (self.part == part))
-                mine = mine[np.argsort(order[mine])]
-                self.batch_of[mine] = spread_evenly(len(mine), shares[:, task])
+                self.batch_of[mine[np.argsort(order[mine])]] = spread_evenly(len(mine), shares[:, task])
         self.mixture = np.zeros((len(shares), len(self)), dtype=np.int64)
         training = self.part == TRAIN
         np.add.at(self.mixture, (self.batch_of[training], self.task_of[training]), 1)
@@ -90,8 +89,7 @@ class Online(TaskStream):
         nodes = self._with_neighbourhood(np.flatnonzero(new), b)
         graph, groups = self.graph.induced(nodes, self.budget), self.task_of[nodes]
         if self.protocol.train_graph == "isolated" and (groups != groups[0]).any():
-            inside = graph.neighbours.within(groups)
-            graph = Graph.of(graph.x, inside, symmetric=graph.symmetric or None, columns=graph.columns)
+            graph = graph.within(groups)
         mine = np.flatnonzero(new[nodes] & (self.part[nodes] == TRAIN))
         return Task(graph=graph, nodes=mine, labels=self.y[nodes[mine]], origin=nodes)
 
@@ -127,6 +125,30 @@ class Online(TaskStream):
         return {**super().describe(), "batches": self._batches, "mixture": self.mixture.tolist()}
 
 
+class Blurry(Online):
+    """The batches of the online stream, with a mixture of groups in each; the nodes of a group are spread over the
+    batches in proportion to its share in them."""
+
+    name = "blurry"
+
+    class Settings(Online.Settings):
+        sigma: float = Field(5.0, ge=0, le=1e9)
+        """Width of the overlap, in batches; 0 for none."""
+
+    settings: Settings
+
+    @property
+    def revisits(self) -> bool:
+        """A batch has nodes of many groups, and is attached to earlier ones of each."""
+        return self.settings.sigma > 0 and self.settings.hops > 0
+
+    def shares(self) -> NDArray[np.float64]:
+        if self.settings.sigma == 0:
+            return super().shares()
+        middles = self.ends - (np.asarray(self.batches) + 1) / 2
+        return blurred_shares(middles, int(self.ends[-1]), self.settings.sigma)
+
+
 def spread_evenly(number: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
     r"""The batch of each of so many nodes, in proportion to shares, and in order.
 
@@ -137,3 +159,15 @@ def spread_evenly(number: int, shares: NDArray[np.float64]) -> NDArray[np.int64]
     reached = np.cumsum(shares)
     places = np.searchsorted(reached, (np.arange(number) + 0.5) / number * reached[-1], side="right")
     return np.asarray(places, dtype=np.int64)
+
+
+def blurred_shares(middles: NDArray[np.float64], batches: int, sigma: float) -> NDArray[np.float64]:
+    r"""What share of batch b is of group t.
+
+    .. math:: s_{bt} = \mathrm{softmax}_t \Big( -\frac12 \Big( \frac{b - m_t}{\sigma} \Big)^2 \Big)
+
+    Source: DRIFT 2026, arXiv 2605.12998. m_t is the middle of the group's natural window, sigma is in batches.
+    """
+    z = -0.5 * np.square((np.arange(batches)[:, None] - middles[None, :]) / sigma)
+    raised = np.exp(z - z.max(axis=1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))

@@ -9,25 +9,24 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ipal._version import __version__
-from ipal.deploy.export.check import GRAPHS, TOLERANCE, Parity, check
+from ipal.deploy.export.check import GRAPHS, TOLERANCE, check
 from ipal.deploy.export.traced import Inference
 from ipal.errors import CapacityError, ConfigError, shortened
-from ipal.estimator.learner import Learner, model_of
-from ipal.estimator.model import Model
+from ipal.estimator.learner import Learner
+from ipal.estimator.model import Model, model_of
 from ipal.system.files import written_whole
 from ipal.system.optional import need_extra
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["GRAPHS", "TOLERANCE", "Exported", "Parity", "export_onnx", "onnx_model"]
+__all__ = ["GRAPHS", "TOLERANCE", "export_onnx", "onnx_model"]
 
 OPSET = 18
 IR_VERSION = 8
@@ -41,49 +40,48 @@ EDGES = (
 WEIGHTS = "; edge_weight is finite and 0 or more, a repeated edge has the mean of its weights"
 
 
-@dataclass(frozen=True)
-class Exported:
-    """An exported file."""
-
-    path: Path
-    bytes: int
-    opset: int
-    inputs: dict[str, str]
-    outputs: dict[str, str]
-    parity: Parity
-    tolerance: float
-
-
 def export_onnx(
     learner: Learner | Model, path: str | Path, *, graphs: int = GRAPHS, edge_weights: bool = False
-) -> Exported:
-    """Write a model to an ONNX file, after a comparison of both on so many random graphs.
+) -> dict[str, Any]:
+    """Write a model to an ONNX file, after a comparison of both on random graphs.
 
-    With `edge_weights`, weights of edges are a third input; without it, all edges weigh one.
+    Parameters
+    ----------
+    learner : Learner or Model
+        What is exported.
+    path : str or Path
+        The file.
+    graphs : int, default=20
+        How many random graphs file and model are compared on.
+    edge_weights : bool, default=False
+        Whether weights of edges are a third input; without it, all edges weigh one.
+
+    Returns
+    -------
+    dict
+        What the file takes and gives, and the largest differences of scores and probabilities.
     """
     model = model_of(learner)
-    target = Path(path)
     content = onnx_model(model, edge_weights=edge_weights)
-    with written_whole(target, ".onnx", private=True) as file:
+    with written_whole(Path(path), ".onnx", private=True) as file:
         file.write(content)
         file.flush()
         # Checked as written to disk, before it gets its name.
-        parity = check(model, Path(file.name), graphs, weighted=edge_weights)
-    classes = len(model.labels)
-    return Exported(
-        path=target,
-        bytes=len(content),
-        opset=OPSET,
-        inputs={"x": f"float32 (nodes, {model.num_features})", "edge_index": "int64 (2, edges)"}
+        apart = check(model, Path(file.name), graphs, weighted=edge_weights)
+    nodes = f"float32 (nodes, {len(model.labels)})"
+    return {
+        "file": str(path),
+        "method": model.name,
+        "classes": list(model.labels),
+        "bytes": len(content),
+        "opset": OPSET,
+        "inputs": {"x": f"float32 (nodes, {model.num_features})", "edge_index": "int64 (2, edges)"}
         | ({"edge_weight": "float32 (edges)"} if edge_weights else {}),
-        outputs={
-            "scores": f"float32 (nodes, {classes})",
-            "probabilities": f"float32 (nodes, {classes})",
-            "predicted": "int64 (nodes), places in classes",
-        },
-        parity=parity,
-        tolerance=TOLERANCE,
-    )
+        "outputs": {"scores": nodes, "probabilities": nodes, "predicted": "int64 (nodes), places in classes"},
+        "graphs": graphs,
+        "largest_difference": apart,
+        "tolerance": TOLERANCE,
+    }
 
 
 def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
@@ -160,11 +158,12 @@ def _traced(model: Model, edge_weights: bool) -> "ModelProto":
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what torch's exporter says about itself."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        log.setLevel(before)

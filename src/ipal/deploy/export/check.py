@@ -1,7 +1,6 @@
 """Compares an exported file with its model on random graphs, including special cases."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,21 +21,12 @@ TOLERANCE = 1e-4
 GRAPHS = 20
 MOST_NODES = 40
 
-Arrays = tuple[NDArray[np.float32], NDArray[np.int64]]
+Given = dict[str, NDArray[Any]]
+"""x, edge_index, and perhaps edge_weight."""
 
 
-@dataclass(frozen=True)
-class Parity:
-    """Largest difference between file and model."""
-
-    graphs: int
-    scores: float
-    """As a share of the largest score of the graph."""
-    probabilities: float
-
-
-def random_graphs(count: int, num_features: int, seed: int = 0) -> Iterator[Arrays]:
-    """Features and edges of so many graphs, of all kinds in turn."""
+def random_graphs(count: int, num_features: int, seed: int = 0, *, weighted: bool = False) -> Iterator[Given]:
+    """So many graphs, of all kinds in turn; of weighted ones every third has only weights of one."""
     random = np.random.default_rng(seed)
     kinds = cycle(["plain", "no edges", "one node", "isolated", "loops", "repeated", "one node with a loop"])
     for number, kind in enumerate(islice(kinds, count)):
@@ -52,7 +42,12 @@ def random_graphs(count: int, num_features: int, seed: int = 0) -> Iterator[Arra
         if number % 2:  # as a bag of words: few nonzero values, none negative, some nodes without any
             x = np.maximum(x - 1, 0)
             x[random.random(n) < 0.1] = 0
-        yield x, edges
+        given: Given = {"x": x, "edge_index": edges}
+        if weighted:
+            own = np.random.default_rng(number)
+            drawn = own.uniform(0.01, 3, edges.shape[1]) * (own.random(edges.shape[1]) > 0.1)
+            given["edge_weight"] = np.asarray(drawn if number % 3 else np.ones_like(drawn), dtype=np.float32)
+        yield given
 
 
 def session_of(file: Path) -> "InferenceSession":
@@ -65,36 +60,21 @@ def session_of(file: Path) -> "InferenceSession":
     return InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
-def random_weights(edges: int, seed: int) -> NDArray[np.float32]:
-    """Of so many edges: every third time all one, else some of them 0."""
-    random = np.random.default_rng(seed)
-    drawn = random.uniform(0.01, 3, edges) * (random.random(edges) > 0.1)
-    return (drawn if seed % 3 else np.ones(edges)).astype(np.float32)
+def check(model: Model, file: Path, graphs: int, *, weighted: bool = False) -> dict[str, float]:
+    """Run both on random graphs; the largest differences, or an error if one is larger than `TOLERANCE`."""
+    session = session_of(file)
+    drawn = random_graphs(graphs, model.num_features, weighted=weighted)
+    apart = [difference(model, session, given) for given in drawn]
+    return {what: max(one[what] for one in apart) for what in apart[0]}
 
 
-def check(model: Model, file: Path, graphs: int, *, weighted: bool = False) -> Parity:
-    """Run both on random graphs, with weights of edges or not; an error if they differ by more than `TOLERANCE`."""
-    session, apart = session_of(file), []
-    for number, (x, edges) in enumerate(random_graphs(graphs, model.num_features)):
-        weights = random_weights(edges.shape[1], number) if weighted else None
-        apart.append(difference(model, session, x, edges, weights))
-    return Parity(graphs, max(one.scores for one in apart), max(one.probabilities for one in apart))
-
-
-def difference(
-    model: Model,
-    session: "InferenceSession",
-    x: NDArray[Any],
-    edges: NDArray[Any],
-    weights: NDArray[np.float32] | None = None,
-) -> Parity:
-    """The difference on one graph; an error if it is larger than `TOLERANCE`."""
-    given = {"x": x, "edge_index": edges} | ({} if weights is None else {"edge_weight": weights})
+def difference(model: Model, session: "InferenceSession", given: Given) -> dict[str, float]:
+    """The difference on one graph: of scores as a share of the largest, and of probabilities."""
     scores, probabilities, predicted = session.run(["scores", "probabilities", "predicted"], given)
     with torch.no_grad():
-        graph = model.checked(checked_graph(x, edges, undirected=False, weights=weights))
+        weights = given.get("edge_weight")
+        graph = model.checked(checked_graph(given["x"], given["edge_index"], undirected=False, weights=weights))
         own, calibrated = model.scores_and_probabilities(graph)
-        own_probabilities = calibrated.cpu().numpy()
         # From the same scores: where scores are large, probabilities magnify their rounding.
         same_scores = model.calibrated(model.probabilities(torch.from_numpy(scores).to(own), graph)).cpu().numpy()
     true = own.cpu().numpy()
@@ -103,13 +83,12 @@ def difference(
             "The model itself gives NaN or infinite scores, and was not exported: its training went astray."
         )
     scale = float(np.abs(true).max()) or 1.0
-    apart = Parity(1, _largest(scores - true) / scale, _largest(probabilities - own_probabilities))
-    missed = true.max(axis=1) - np.take_along_axis(true, predicted[:, None], axis=1)[:, 0]
-    of_classes = float(missed.max()) / scale  # above zero only for ties
+    missed = true.max(axis=1) - np.take_along_axis(true, predicted[:, None], axis=1)[:, 0]  # above zero only for ties
+    by_scores = _largest(scores - true) / scale
     wrong = {
-        "scores": apart.scores,
+        "scores": by_scores,
         "probabilities": _largest(probabilities - same_scores),
-        "predicted classes": of_classes / 2,
+        "predicted classes": float(missed.max()) / scale / 2,
     }
     for what, size in wrong.items():
         if not size <= TOLERANCE:
@@ -117,7 +96,7 @@ def difference(
                 f"The exported file gives other {what} than the model (by {size:.1g}, allowed are {TOLERANCE:g}), and "
                 f"was not kept: the method '{model.name}' predicts in a way that the export does not know."
             )
-    return apart
+    return {"scores": by_scores, "probabilities": _largest(probabilities - calibrated.cpu().numpy())}
 
 
 def _largest(difference: NDArray[Any]) -> float:

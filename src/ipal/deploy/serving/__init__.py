@@ -1,13 +1,9 @@
 """Predictions over HTTP.
 
-limits.py     limits of a request
-bodies.py     request bodies, written for clients
-schema.py     requests and answers as pydantic models
-questions.py  request bodies, parsed
-answers.py    the model in use, and the processes that answer by it
-metrics.py    metrics for Prometheus
-app.py        routes and access
-server.py     listening, following the model's file, graceful shutdown
+bodies.py   requests: written by clients, described, and parsed
+served.py   the model in use, a bounded queue of requests before it, and what it answers
+app.py      routes, access, metrics
+server.py   listening, and the processes
 
 bodies.py works without the libraries of the extra `serve`, for clients.
 """

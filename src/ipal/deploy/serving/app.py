@@ -1,11 +1,11 @@
-"""Routes and access. Every error is one sentence: {"error": …}."""
+"""Routes, access, metrics. Every error is one sentence: {"error": …}."""
 
 import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,25 +13,28 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic.json_schema import models_json_schema
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ipal._version import __version__
-from ipal.deploy.serving import schema
-from ipal.deploy.serving.answers import Answerer, Facts, OverloadError, Reply, Settings
-from ipal.deploy.serving.bodies import JSON, NPZ
-from ipal.deploy.serving.limits import Limits
-from ipal.deploy.serving.metrics import CONTENT_TYPE_LATEST, Metrics
-from ipal.deploy.serving.schema import OF_A_BODY, REQUEST, ExplainOptions, refusals
+from ipal.deploy.serving.bodies import JSON, NPZ, GraphBody, Limits
+from ipal.deploy.serving.served import ExplainOptions, OverloadError, Served
 from ipal.errors import StoreError
 
 VERSION = "x-model-version"
 """The header of every answer that names the model."""
-ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+ALWAYS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 GONE = "gone"
 """Status, in the metrics, of a request whose client disconnected before the answer."""
+AT_ONCE = 4
+"""Bodies of the largest size that are taken in at once."""
+POLL = 1.0
+"""Seconds between two looks at the model's file; after a reload that failed twice as many, and so on."""
+LONGEST_PAUSE = 10.0
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SENTENCES = {
     "Not Found": "There is nothing here: POST /predict or /explain, GET /memory, /health, /metrics, or read /docs.",
     "Method Not Allowed": "This path takes another method: POST for /predict, /explain and /reload, else GET.",
@@ -47,106 +50,190 @@ ABOUT = (
 log = logging.getLogger(__name__)
 
 
-class Server:
-    """A model, and what its requests share."""
+# ---------------------------------------------------------------------- answers, for /openapi.json
 
-    def __init__(self, model: Path, settings: Settings, workers: int = 1) -> None:
-        self.limits = settings.limits
-        self.metrics = Metrics()
-        self.answerer = Answerer(model, settings, workers, self.metrics.restarts.inc)
-        self.metrics.uses(self.version)
-        self.metrics.current.set_function(lambda: self.answerer.is_current)
+Label = int | str
+VERSION_FIELD = Field(description="The model that answered: the beginning of the SHA-256 digest of its file.")
+
+
+class Error(BaseModel):
+    error: str = Field(description="What is wrong, and what to do.")
+
+
+class Predicted(BaseModel):
+    """Predictions by node."""
+
+    version: str = VERSION_FIELD
+    classes: list[Label] = Field(description="All classes the model knows, in the order in which they were learned.")
+    nodes: list[int] = Field(description="The nodes that were predicted, as numbered in the request.")
+    predicted: list[Label | None] = Field(description="The most probable class of each node; null if rejected.")
+    confidence: list[float] = Field(description="The largest probability of each node, to six decimals.")
+    probabilities: list[list[float]] = Field(
+        [], description="One list per node, in the order of classes: adds up to one also for a node of another class."
+    )
+    sets: list[list[Label]] = Field(default=[], description="The classes of each node's set, where asked for.")
+
+
+class Health(BaseModel):
+    status: str
+    version: str = VERSION_FIELD
+    current: bool = Field(description="Whether the model's file still holds that model.")
+
+
+class Reloaded(BaseModel):
+    """Which model is in use."""
+
+    version: str = VERSION_FIELD
+    before: str = Field(description="The version that was in use before; the same where the file has not changed.")
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """How a route may refuse, for OpenAPI; every route may with 503."""
+    return {status: {"model": Error} for status in (*statuses, 503)}
+
+
+NPZ_FILE = {
+    "type": "string",
+    "format": "binary",
+    "description": "An .npz file of plain arrays with the same names. A graph file of 'ipal run' will do: its labels "
+    "are not looked at.",
+}
+WITH_A_BODY: dict[str, Any] = {
+    "responses": refusals(400, 401, 408, 413, 415, 422),
+    # FastAPI itself describes only one kind of body, and reads it without a limit.
+    "openapi_extra": {
+        "requestBody": {
+            "required": True,
+            "content": {JSON: {"schema": GraphBody.model_json_schema()}, NPZ: {"schema": NPZ_FILE}},
+        }
+    },
+}
+
+
+# ---------------------------------------------------------------------- what requests share
+
+
+class Server:
+    """A model, and what its requests share; metrics' labels come from fixed sets, so that memory is bounded."""
+
+    def __init__(self, served: Served, limits: Limits) -> None:
+        self.served, self.limits = served, limits
         self._reloading = asyncio.Lock()
-        self._held = 0
+        self.held = 0
+        """Bytes of bodies that are on their way, or wait for an answer."""
+        self.registry = of = CollectorRegistry()
+        ProcessCollector(registry=of)
+        self._requests = Counter("ipal_requests", "Requests by path and status.", ("path", "status"), registry=of)
+        self._seconds = Histogram(
+            "ipal_request_seconds", "From a request's header to its answer.", ("path",), buckets=SECONDS, registry=of
+        )
+        self._in_flight = Gauge("ipal_requests_in_flight", "Requests that are being read or answered.", registry=of)
+        self._nodes = Counter("ipal_nodes_predicted", "Nodes that were predicted, rejected ones too.", registry=of)
+        self._rejected = Counter("ipal_nodes_rejected", "Nodes said to be of none of the known classes.", registry=of)
+        self._reloads = Counter("ipal_reloads", "Replacements of the model, done or failed.", ("outcome",), registry=of)
+        current = Gauge("ipal_model_current", "1 while the model in use is what its file holds, else 0.", registry=of)
+        current.set_function(lambda: served.is_current)
+        self._model = Gauge("ipal_model_info", "Which model is in use.", ("version",), registry=of)
+        self._model.labels(self.version).set(1)
 
     @property
     def version(self) -> str:
-        return self.answerer.served.version
+        return self.served.loaded.version
 
-    @property
-    def facts(self) -> Facts:
-        return self.answerer.served.facts()
-
-    async def reload(self) -> dict[str, str]:
-        """Take what the model's file holds now; what is then in use, and what was before."""
+    async def reload(self) -> Reloaded:
+        """Take what the model's file holds now."""
         async with self._reloading:
             before = self.version
             try:
-                await asyncio.to_thread(self.answerer.reload)
+                await asyncio.to_thread(self.served.reload)
             except StoreError as error:
-                self.metrics.reloads.labels("failed").inc()
+                self._reloads.labels("failed").inc()
                 log.warning("%s", error)
                 raise HTTPException(409, str(error)) from error
-            self.metrics.reloads.labels("done").inc()
-            self.metrics.uses(self.version)
-            if self.version != before:
-                log.info("Model %s takes the place of %s.", self.version, before)
-            return {"version": self.version, "before": before}
+            self._reloads.labels("done").inc()
+            self._model.clear()  # only the one in use is named: versions are many
+            self._model.labels(self.version).set(1)
+            return Reloaded(version=self.version, before=before)
+
+    async def follow(self) -> None:
+        """Reload when the model's file has changed; again and again until that succeeds."""
+        pause = POLL
+        while True:
+            await asyncio.sleep(pause)
+            pause = POLL if self.served.is_current else min(2 * pause, LONGEST_PAUSE)
+            if not self.served.is_current:
+                with suppress(HTTPException):  # which is logged
+                    await self.reload()
+                    pause = POLL
 
     async def reply(self, request: Request, explain: ExplainOptions | None = None) -> Response:
         """The answer to the body of a request."""
         kind, body = _kind(request), bytearray()
         try:
             await self._receive(request, body)
-            answer = await self._answer(request, body, kind, explain)
-        except OverloadError as error:
-            raise HTTPException(503, str(error)) from error
+            async with asyncio.timeout(self.limits.seconds):
+                answer = await asyncio.wrap_future(self.served.ask(body, kind, explain))
+        except TimeoutError as error:
+            sentence = f"There was no answer within {self.limits.seconds:g} seconds (--timeout): send fewer nodes."
+            raise OverloadError(sentence) from error
         finally:
-            self._held -= len(body)
+            self.held -= len(body)
             with suppress(BufferError):  # a late prediction may still use it
                 body.clear()
-        self.metrics.nodes.inc(answer.nodes)
-        self.metrics.rejected.inc(answer.rejected)
+        self._nodes.inc(answer.nodes)
+        self._rejected.inc(answer.rejected)
         return Response(answer.content, answer.status, {VERSION: answer.version}, JSON)
 
     async def _receive(self, request: Request, body: bytearray) -> None:
         """Read the whole body within the limits of size and time."""
         most = self.limits.bytes
-        too_large = f"The body is larger than the {most} bytes that are taken (--max-bytes)."
+        too_large = HTTPException(413, f"The body is larger than the {most} bytes that are taken (--max-bytes).")
         declared = request.headers.get("content-length", "0")
         if len(declared) > 18 or int(declared) > most:
-            raise HTTPException(413, too_large)
+            raise too_large
         try:
             async with asyncio.timeout(self.limits.seconds):
                 async for chunk in request.stream():
                     if len(body) + len(chunk) > most:
-                        raise HTTPException(413, too_large)
-                    if self._held + len(chunk) > self.limits.all_bytes:
+                        raise too_large
+                    if self.held + len(chunk) > AT_ONCE * most:
                         raise OverloadError("Too many large requests are on their way: try again later.")
-                    self._held += len(chunk)
+                    self.held += len(chunk)
                     body += chunk
         except TimeoutError as error:
             sentence = f"The body did not arrive within {self.limits.seconds:g} seconds (--timeout)."
             raise HTTPException(408, sentence, {"connection": "close"}) from error
 
-    async def _answer(self, request: Request, body: bytearray, kind: str, explain: ExplainOptions | None) -> Reply:
-        """Wait for the answer until the timeout or until the client disconnects."""
-        asked: asyncio.Future[Reply] = asyncio.wrap_future(self.answerer.ask(body, kind, explain))
-        gone: asyncio.Future[Message] = asyncio.ensure_future(request.receive())
-        both: set[asyncio.Future[Any]] = {asked, gone}
-        try:
-            await asyncio.wait(both, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
-            if asked.done():
-                return asked.result()
-            if gone.done():
-                raise ClientDisconnect
-            raise OverloadError(
-                f"There was no answer within {self.limits.seconds:g} seconds (--timeout): send fewer nodes."
-            )
-        finally:
-            gone.cancel()
-            asked.cancel()
+    async def observed(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        """Middleware: metrics, headers of every answer, and unexpected errors as one sentence."""
+        path = request.url.path if request.url.path in PATHS else "other"
+        begin, status = time.perf_counter(), GONE
+        with self._in_flight.track_inprogress():
+            try:
+                response = await call_next(request)
+                status = str(response.status_code)
+            except ClientDisconnect:
+                response = Response()  # nobody reads it
+            except Exception:
+                log.exception("Unexpected error")
+                response = JSONResponse({"error": "Internal server error: the server's log says more."}, 500)
+                status = "500"
+        self._seconds.labels(path).observe(time.perf_counter() - begin)
+        self._requests.labels(path, status).inc()
+        response.headers.update(ALWAYS)
+        response.headers.setdefault(VERSION, self.version)
+        return response
 
 
 def _kind(request: Request) -> str:
     """The content type of the body."""
     said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if said not in schema.KINDS:
+    if said not in (JSON, NPZ):
         raise HTTPException(415, f"Send the graph as {JSON} or {NPZ}, and say so in the header Content-Type.")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         sentence = "A body is taken as it is, without Content-Encoding: an .npz file may be packed in itself."
         raise HTTPException(415, sentence)
-    return schema.KINDS[said]
+    return said
 
 
 # ---------------------------------------------------------------------- who may ask
@@ -162,16 +249,12 @@ def right_host(hosts: Collection[str] | None) -> Callable[[Request], Awaitable[N
             sentence = "The length of the body is said in two ways: send Content-Length or Transfer-Encoding, not both."
             raise HTTPException(400, sentence, {"connection": "close"})
         # Against DNS rebinding by a page in a browser on this machine.
-        if hosts is not None and _name(headers.get("host", "localhost")) not in hosts:
+        host = headers.get("host", "localhost").strip().lower()
+        name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+        if hosts is not None and name not in hosts:
             raise HTTPException(400, "The header Host names another machine than this server listens on.")
 
     return check
-
-
-def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    text = host.strip().lower()
-    return text[: text.find("]") + 1] if text.startswith("[") else text.partition(":")[0]
 
 
 def right_token(token: str) -> Callable[..., Awaitable[None]]:
@@ -189,54 +272,24 @@ def right_token(token: str) -> Callable[..., Awaitable[None]]:
 # ---------------------------------------------------------------------- the application
 
 
-class Watched:
-    """Middleware: metrics, headers of every answer, and unexpected errors as one sentence."""
-
-    def __init__(self, app: ASGIApp, server: Server) -> None:
-        self._app, self._server = app, server
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        metrics, begin, status = self._server.metrics, time.perf_counter(), GONE
-        path = scope["path"] if scope["path"] in PATHS else "other"
-
-        async def sent(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = str(message["status"])
-                headers = [*message.get("headers", []), *ALWAYS]
-                if VERSION.encode() not in dict(headers):
-                    headers.append((VERSION.encode(), self._server.version.encode()))
-                if status == "503" and b"retry-after" not in dict(headers):
-                    headers.append((b"retry-after", b"1"))
-                message = {**message, "headers": headers}
-            await send(message)
-
-        with metrics.in_flight.track_inprogress():
-            try:
-                await self._app(scope, receive, sent)
-            except ClientDisconnect:
-                pass
-            except Exception:
-                log.exception("Unexpected error")
-                if status == GONE:
-                    sentence = "Internal server error: the server's log says more."
-                    await JSONResponse({"error": sentence}, 500)(scope, receive, sent)
-            finally:
-                metrics.seconds.labels(path).observe(time.perf_counter() - begin)
-                metrics.requests.labels(path, status).inc()
-
-
 async def refused(_: Request, error: Exception) -> Response:
     """An error as one sentence."""
+    if isinstance(error, OverloadError):
+        return JSONResponse({"error": str(error)}, 503, {"retry-after": "1"})
     if isinstance(error, RequestValidationError):
         first, known = error.errors()[0], ", ".join(ExplainOptions.model_fields)
         sentence = f"The option '{str(first['loc'][-1])[:40]}' in the address: {first['msg']} (there are {known})."
         return JSONResponse({"error": sentence}, 422)
     assert isinstance(error, StarletteHTTPException)
     return JSONResponse({"error": SENTENCES.get(error.detail, error.detail)}, error.status_code, error.headers)
+
+
+@asynccontextmanager
+async def following(app: FastAPI) -> AsyncIterator[None]:
+    """While the application runs, it follows the model's file."""
+    task = asyncio.create_task(app.state.server.follow())
+    yield
+    task.cancel()
 
 
 def make_app(
@@ -247,16 +300,15 @@ def make_app(
     hosts: Collection[str] | None = None,
     threads: int = 1,
     directed: bool | None = None,
-    workers: int = 1,
-    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
-    """The application that serves the model in a file; close its `state.server.answerer` at the end.
+    """The application that serves the model in a file; close its `state.server.served` at the end.
 
     With a token, every route but /health, /docs and /openapi.json requires it, and there is /reload. `hosts` are the
     allowed Host headers, None for any. `directed` is the default for requests without that option, None for how the
     model learned.
     """
-    server = Server(model, Settings(limits or Limits(), threads, directed), workers)
+    limits = limits or Limits()
+    server = Server(Served(model, limits, threads, directed), limits)
     app = FastAPI(
         title="Predictions over HTTP",
         description=ABOUT,
@@ -264,34 +316,34 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
         dependencies=[Depends(right_host(hosts))],
-        exception_handlers={StarletteHTTPException: refused, RequestValidationError: refused},
-        lifespan=lifespan,
+        exception_handlers=dict.fromkeys((StarletteHTTPException, RequestValidationError, OverloadError), refused),
+        lifespan=following,
     )
     app.state.server = server
+    app.middleware("http")(server.observed)
     guarded = APIRouter(dependencies=[] if token is None else [Depends(right_token(token))])
-    body: dict[str, Any] = {"responses": refusals(*OF_A_BODY), "openapi_extra": {"requestBody": REQUEST}}
 
-    @guarded.post("/predict", response_model=schema.Predicted, summary="Predict nodes of a graph", **body)
+    @guarded.post("/predict", response_model=Predicted, summary="Predict nodes of a graph", **WITH_A_BODY)
     async def predict(request: Request) -> Response:
         if request.query_params:
             raise HTTPException(422, "A prediction takes no options in the address: say them in the body.")
         return await server.reply(request)
 
-    @guarded.post("/explain", response_model=None, summary="Explain the class of one node", **body)
+    @guarded.post("/explain", response_model=None, summary="Explain the class of one node", **WITH_A_BODY)
     async def explain(request: Request, options: Annotated[ExplainOptions, Query()]) -> Response:
         return await server.reply(request, options)
 
     @guarded.get("/memory", summary="What the model is, takes and keeps", responses=refusals(400, 401))
     async def memory() -> dict[str, Any]:
-        return server.facts
+        return server.served.loaded.facts()
 
     @guarded.get("/metrics", summary="Numbers for Prometheus", response_class=Response, responses=refusals(400, 401))
     async def metrics() -> Response:
-        return Response(server.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(server.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     @app.get("/health", summary="Whether the server is up; needs no token", responses=refusals(400))
-    async def health() -> schema.Health:
-        return schema.Health(status="ok", version=server.version, current=server.answerer.is_current)
+    async def health() -> Health:
+        return Health(status="ok", version=server.version, current=server.served.is_current)
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
@@ -301,20 +353,8 @@ def make_app(
         about = "Take what the model's file holds now, without losing a request; only where a token is set"
 
         @guarded.post("/reload", summary=about, responses=refusals(400, 401, 409))
-        async def reload() -> schema.Reloaded:
-            return schema.Reloaded(**await server.reload())
+        async def reload() -> Reloaded:
+            return await server.reload()
 
     app.include_router(guarded)
-    app.add_middleware(Watched, server=server)
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            found = FastAPI.openapi(app)
-            _, bodies = models_json_schema(
-                [(schema.GraphBody, "validation")], ref_template="#/components/schemas/{model}"
-            )
-            found["components"]["schemas"] |= bodies["$defs"]
-        return app.openapi_schema or {}
-
-    app.openapi = openapi  # type: ignore[method-assign]
     return app

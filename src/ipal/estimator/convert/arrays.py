@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from ipal.data.graph import Features
-from ipal.errors import DataError
+from ipal.errors import DataError, shortened
 
 
 def is_sparse(values: Any) -> bool:
@@ -31,14 +31,30 @@ def as_numpy(values: Any, name: str) -> NDArray[Any]:
 
 def as_sparse(matrix: Any, name: str) -> sp.coo_array:
     """The entries of a matrix of any kind, each place once."""
-    if not isinstance(matrix, torch.Tensor):
+    if sp.issparse(matrix):
         return sp.coo_array(sp.csr_array(matrix))
+    if not is_sparse(matrix):
+        return sp.coo_array(as_numpy(matrix, name))
     try:
         found = matrix.detach().cpu().to_sparse(layout=torch.sparse_coo).coalesce()
         ends = tuple(found.indices().numpy())
         return sp.coo_array((as_numpy(found.values(), name), ends), shape=tuple(matrix.shape))
     except (RuntimeError, ValueError) as error:
         raise DataError(f"{name} cannot be read: make it a sparse tensor of numbers on the CPU.") from error
+
+
+def entries(matrix: Any, name: str, n: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The edges of an adjacency matrix, from row to column, and their weights."""
+    try:
+        found = as_sparse(matrix, name)
+        fits = found.ndim == 2 and found.shape == (n or found.shape[0],) * 2 and found.dtype.kind in "fiub"
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        size = "nodes by nodes" if n is None else f"{n} by {n}"
+        which = f"{shortened(matrix.shape)} of {matrix.dtype}" if hasattr(matrix, "shape") else shortened(matrix)
+        raise DataError(f"{name} must be a square matrix of numbers, {size}; this one is {which}.")
+    return np.stack(found.coords), found.data
 
 
 def given_features(x: Any, name: str = "data.x") -> Features:
@@ -53,3 +69,12 @@ def given_features(x: Any, name: str = "data.x") -> Features:
         if isinstance(values, np.ndarray):
             return np.ascontiguousarray(values, dtype=np.float32)
         return sp.csr_array(values).astype(np.float32)
+
+
+def single(given: Any, what: str) -> Any:
+    """A label or a node that was given: one value, not several."""
+    is_single = isinstance(given, np.generic | np.ndarray | torch.Tensor) and given.ndim == 0
+    value = given.item() if is_single else given
+    if not isinstance(value, int | float | str):
+        raise DataError(f"{what} is named by a whole number or a string, not by {shortened(given)}.")
+    return value

@@ -18,37 +18,39 @@ from ipal.data.graph_data import GraphData
 from ipal.data.labels import Label, Labels, file_labels, is_missing, labelled, whole_numbers
 from ipal.data.task import LabelledNodes, Task
 from ipal.errors import DataError, say_ignored
-from ipal.estimator.convert.arrays import as_numpy, as_sparse, given_features, is_sparse
+from ipal.estimator.convert.arrays import as_numpy, entries, given_features, is_sparse
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
-NO_EDGES = np.zeros((2, 0), dtype=np.int64)
 READS = (
-    "a Data or HeteroData of PyTorch Geometric, a networkx graph, a SciPy sparse matrix with x=features and y=labels, "
-    "two tables (nodes, edges) of pandas, a dict of arrays (x, edge_index, y), or the path of a file or folder"
+    "a Data of PyTorch Geometric, a networkx graph, a SciPy sparse matrix with x=features and y=labels, two tables "
+    "(nodes, edges) of pandas, a dict of arrays (x, edge_index, y), or the path of a file or folder"
 )
 """What `graph_from` takes."""
 
 
 def graph_of(data: "Data | GraphData", *, undirected: bool = False) -> Graph:
     """Features and edges of a `Data`; edges are taken as they are, directed where they are, unless said otherwise."""
-    if isinstance(data, Graph) or not hasattr(data, "x") or is_hetero(data):
-        raise DataError(
-            f"A {type(data).__name__} is not read as it is: pass data = ipal.graph_from(…), which takes {READS}."
-        )
+    kind = one_kind(data)
+    if isinstance(data, Graph) or not hasattr(data, "x"):
+        raise DataError(f"A {kind} is not read as it is: pass data = ipal.graph_from(…), which takes {READS}.")
     if data.x is None:
         raise DataError("The graph has no features: set data.x (nodes x features, dense or sparse).")
     x = given_features(data.x)
-    n = x.shape[0] if x.ndim else 0
-    edges, weights = given_edges(data, (n, n))
+    edges, weights = _edges(data, x.shape[0] if x.ndim else 0)
     names = data.columns if isinstance(data, GraphData) else ()
     return checked_graph(x, edges, undirected=undirected, weights=weights, columns=names)
 
 
-def is_hetero(data: Any) -> bool:
-    """Whether it is a `HeteroData`, which may not be installed."""
-    return "HeteroData" in {kind.__name__ for kind in type(data).__mro__}
+def one_kind(data: Any) -> str:
+    """The name of its type; of a graph with several kinds of nodes a sentence."""
+    if "HeteroData" in {kind.__name__ for kind in type(data).__mro__}:
+        raise DataError(
+            "A HeteroData has several kinds of nodes: make one graph of it by data.to_homogeneous(), with features of "
+            "one width."
+        )
+    return type(data).__name__
 
 
 def both_ways(data: "Data") -> "Data":
@@ -63,34 +65,27 @@ def both_ways(data: "Data") -> "Data":
     return made
 
 
-def given_edges(data: Any, shape: tuple[int, int]) -> tuple[NDArray[Any], Given]:
-    """Edges and their weights as they are given, not checked, between so many targets and sources.
-
-    They are said by `edge_index`, or by `adj_t` (row: target, column: source), weights by `edge_weight` or the values
-    of `adj_t`. With neither, no node has a neighbour.
-    """
+def _edges(data: Any, n: int) -> tuple[NDArray[Any], Given]:
+    """Edges between n nodes and their weights as they are given, not checked; none where nothing says them."""
     for name in EDGE_PARTS_NOT_USED:
         if getattr(data, name, None) is not None:
             say_ignored(f"data.{name}")
     given, adj_t, weights = (getattr(data, name, None) for name in ("edge_index", "adj_t", "edge_weight"))
-    if adj_t is None:
-        if is_sparse(given) or (given is None and getattr(data, "adj", None) is not None):
+    if adj_t is not None:
+        if given is not None or weights is not None:
             raise DataError(
-                "Edges are a list of pairs: make edge_index of a matrix A by to_edge_index(A)[0], "
-                "from_scipy_sparse_matrix(A)[0] or dense_to_sparse(A)[0] of torch_geometric.utils."
+                "Edges are said twice, by adj_t and by edge_index or edge_weight: keep the right one, and remove the "
+                "other with del data.adj_t or del data.edge_index."
             )
-        edges = NO_EDGES if given is None else as_numpy(given, "edge_index")
-        return edges, None if weights is None else as_numpy(weights, "edge_weight")
-    if given is not None or weights is not None:
+        found, values = entries(adj_t, "adj_t", n)
+        return found[::-1], values
+    if is_sparse(given) or (given is None and getattr(data, "adj", None) is not None):
         raise DataError(
-            "Edges are said twice, by adj_t and by edge_index or edge_weight: keep the right one, and remove the other "
-            "with del data.adj_t or del data.edge_index."
+            "Edges are a list of pairs: make edge_index of a matrix A by to_edge_index(A)[0], "
+            "from_scipy_sparse_matrix(A)[0] or dense_to_sparse(A)[0] of torch_geometric.utils."
         )
-    if not (isinstance(adj_t, torch.Tensor) or is_sparse(adj_t)) or tuple(adj_t.shape) != shape:
-        which = f"of the shape {tuple(adj_t.shape)}" if hasattr(adj_t, "shape") else f"a {type(adj_t).__name__}"
-        raise DataError(f"adj_t must be a sparse tensor of the shape {shape}, targets by sources; this one is {which}.")
-    found = as_sparse(adj_t, "adj_t")
-    return np.stack(found.coords[::-1]), found.data
+    edges = np.zeros((2, 0), dtype=np.int64) if given is None else as_numpy(given, "edge_index")
+    return edges, None if weights is None else as_numpy(weights, "edge_weight")
 
 
 # ---------------------------------------------------------------------- labels
@@ -139,10 +134,7 @@ def correction_of(data: "Data | GraphData") -> tuple[Task, Labels]:
         raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
     labels = one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
     if not _may_teach(data, labels).all():
-        raise DataError(
-            "data.new_y has no label for a node in train_mask: take the node out of train_mask, or forget what it "
-            "taught with ipal.forget_rows."
-        )
+        raise DataError("data.new_y has no label for a node in train_mask: use ipal.forget_rows for such nodes.")
     return task, _plain_labels(labels)
 
 
@@ -173,10 +165,11 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
     is_text = labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels))
     if is_text and not any(map(is_missing, np.unique(labels).tolist())):
         return labels.astype(np.str_)
-    wrong = "The labels must be whole numbers or strings, all of one kind"
-    if np.isnan(labels).any() if labels.dtype.kind == "f" else not _has_label(labels).all():
-        raise DataError(f"{wrong}, and some say that there is none: set data.train_mask, True for the nodes with one.")
-    raise DataError(f"{wrong}: number the classes 0, 1, 2, …, or set data.y = [str(label) for label in data.y].")
+    raise DataError(
+        "The labels must be whole numbers or strings, all of one kind: where some say that there is none, set "
+        "data.train_mask, True for the nodes with one; else number the classes 0, 1, 2, …, or set data.y = "
+        "[str(label) for label in data.y]."
+    )
 
 
 def _has_label(y: NDArray[Any]) -> NDArray[np.bool_]:

@@ -7,20 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import checked, load_to_predict
-from ipal.data.datasets.columns import table_of
 from ipal.data.datasets.readers import FACTS, RawGraph
-from ipal.data.datasets.tables import Roles, assembled, read_tables
+from ipal.data.datasets.tables import Roles, Table, assembled, read_tables
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import NO_NAME
 from ipal.errors import ConfigError, DataError, shortened
-from ipal.estimator.convert.arrays import as_numpy, as_sparse, given_features, is_sparse
-from ipal.estimator.convert.hetero import of_hetero
-from ipal.estimator.convert.pyg import READS, both_ways, is_hetero, one_a_node
+from ipal.estimator.convert.arrays import as_numpy, entries, given_features, is_sparse
+from ipal.estimator.convert.pyg import READS, both_ways, one_a_node, one_kind
 
 MORE = ("edge_weight", "ids", *FACTS)
 ARRAYS = ("x", "edge_index", "y", *MORE)
@@ -56,10 +53,6 @@ def graph_from(
     **All nodes that have a label are marked for training.** To learn some of them, as those of one month:
     `dataclasses.replace(graph, train_mask=is_new)`; what is in `train_mask` again is learned again.
 
-    **A** `HeteroData` **becomes one graph**: the nodes of the type with labels first, then those of the others by name,
-    each type with features in columns of its own, and the edges of all types. The first rows of what `predict` gives
-    are those of the labelled type.
-
     Parameters
     ----------
     graph : object
@@ -77,8 +70,7 @@ def graph_from(
     id : str, optional
         The column of nodes that identifies them, if it is not called id.
     label : str, optional
-        The column of classes, if it is not called label. Of a `HeteroData`, the type of nodes that is classified:
-        needed where not just one has labels.
+        The column of classes, if it is not called label.
     source, target : str, optional
         The columns of edges with their ends, if they are not called so.
     weight : str, optional
@@ -103,8 +95,7 @@ def graph_from(
         return GraphData.of(graph)
     if isinstance(graph, str | os.PathLike) and edges is None:
         return GraphData.of(load_to_predict(os.fspath(graph), undirected=not directed))
-    if is_hetero(graph):
-        return of_hetero(graph, label, directed)
+    kind = one_kind(graph)
     if "torch_geometric" in packages and hasattr(graph, "edge_index"):
         return graph if directed else both_ways(graph)
     if edges is not None:
@@ -116,7 +107,7 @@ def graph_from(
     elif isinstance(graph, Mapping) and "edge_index" in graph:
         raw = _of_arrays(graph)
     else:
-        raise DataError(f"A graph cannot be made of a {type(graph).__name__}: pass {READS}.")
+        raise DataError(f"A graph cannot be made of a {kind}: pass {READS}.")
     return GraphData.of(checked("the graph", raw, undirected=not directed))
 
 
@@ -132,7 +123,7 @@ def _roles(said: dict[str, Any], features: Any) -> Roles:
 def _of_tables(nodes: Any, edges: Any, roles: Roles) -> RawGraph:
     if all(isinstance(one, str | os.PathLike) for one in (nodes, edges)):
         return read_tables(Path(nodes), Path(edges), roles)
-    tables = table_of(_columns(nodes), "the table of nodes"), table_of(_columns(edges), "the table of edges")
+    tables = Table("the table of nodes", _columns(nodes)), Table("the table of edges", _columns(edges))
     return assembled(*tables, roles)
 
 
@@ -180,18 +171,12 @@ def _of_networkx(graph: Any, roles: Roles) -> RawGraph:
     edges = {"source": [end[0] for end in ends], "target": [end[1] for end in ends]}
     if any(key in known for *_, known in ends):
         edges[key] = [known.get(key, 1) for *_, known in ends]  # as networkx has it
-    return assembled(table_of(columns, "the networkx graph"), table_of(edges, "the table of edges"), roles)
+    return assembled(Table("the networkx graph", columns), Table("the table of edges", edges), roles)
 
 
 def _of_matrix(matrix: Any, x: Any, y: Any) -> RawGraph:
-    found = as_sparse(matrix, "The matrix") if is_sparse(matrix) else as_numpy(matrix, "The matrix")
-    if found.ndim != 2 or found.shape[0] != found.shape[1] or found.dtype.kind not in "fiub":
-        raise DataError(
-            f"An adjacency matrix is square, nodes by nodes, and holds numbers; this one has the shape {found.shape} "
-            f"and holds {found.dtype}."
-        )
-    entries = sp.coo_array(found)
-    return _raw(np.stack(entries.coords), x, y, found.shape[0], edge_weight=entries.data.astype(np.float64))
+    edges, weights = entries(matrix, "An adjacency matrix")
+    return _raw(edges, x, y, matrix.shape[0], edge_weight=weights.astype(np.float64))
 
 
 def _of_arrays(arrays: Mapping[str, Any]) -> RawGraph:

@@ -11,27 +11,29 @@ not there to be asked again. A class that comes again is judged by the last task
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.checks import check_shapes, require
+from ipal.backend.checks import require
 from ipal.backend.finite import check_scores
-from ipal.backend.runtime import Runtime
-from ipal.data.graph import Graph
-from ipal.data.labels import Label, Labels
 from ipal.data.task import Task
+from ipal.engine.executors.recorded import Automatic
+from ipal.engine.trainer import finished, fit_task
 from ipal.errors import CapacityError, DataError, NonFiniteError
 from ipal.estimator.open_world.scores import own_shares, smoothed
-from ipal.estimator.settings import LearnerConfig
-from ipal.methods.base import UsualMargins
+from ipal.methods.base import LeavesOneOut, UsualMargins
+from ipal.methods.classifier import predicts_by_network_alone
 from ipal.nn.margins import LEAST, log_probabilities, margins
+from ipal.state.value import copied
 
+Model = Any
+"""An `ipal.estimator.model.Model`, which holds a calibration."""
 FEWEST = 64
 """Training nodes of a task: of fewer, too few would be asked to say anything."""
 MOST = 1024
@@ -90,13 +92,9 @@ class Calibration:
         mine = self.padded(other.count.shape[1])
         return Calibration(*(torch.cat([getattr(mine, f.name), getattr(other, f.name)]) for f in fields(self)))
 
-    def before(self, task: int) -> "Calibration":
-        """Of the tasks before this one."""
-        return Calibration(*(getattr(self, f.name)[self.task < task] for f in fields(self)))
-
-    def last(self, task: int) -> "Calibration":
-        """Of this task alone."""
-        return Calibration(*(getattr(self, f.name)[self.task == task] for f in fields(self)))
+    def where(self, rows: Tensor) -> "Calibration":
+        """Of some tasks alone."""
+        return Calibration(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def padded(self, classes: int) -> "Calibration":
         """With columns for so many classes."""
@@ -111,11 +109,6 @@ class Calibration:
         """Class i is a part of class `places[i]` of so many."""
         count = self.count.new_zeros(len(self.task), classes)
         return replace(self, count=count.index_add(1, places.cpu(), self.padded(len(places)).count))
-
-    def merged(self, other: "Calibration", places: Tensor, classes: int, tasks: int) -> "Calibration":
-        """With that of another model, whose classes are to be at these places, after so many tasks."""
-        theirs = other.united(places, classes)
-        return self.padded(classes).plus(replace(theirs, task=theirs.task + tasks))
 
     # ------------------------------------------------------------------ what it says
 
@@ -167,28 +160,11 @@ class Calibration:
         below, above = np.maximum(ordered[0] - novelty, 0) / unit, np.maximum(novelty - ordered[-1], 0) / unit
         return np.asarray(np.where(below > 0, shares[0] * np.exp(-below), 1 - (1 - found) * np.exp(-above)))
 
-    # ------------------------------------------------------------------ as tensors
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {field.name: getattr(self, field.name) for field in fields(self)} if self else {}
-
-    @classmethod
-    def of_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
-        if not tensors:
-            return cls.empty()
-        for field in fields(cls):
-            require(field.name in tensors, f"'calibration.{field.name}' is missing")
-        return cls(**{field.name: tensors[field.name].cpu() for field in fields(cls)})
-
     def check(self, classes: int, tasks: int) -> None:
         """Refuse what cannot have come from a model of so many classes that has learned so many tasks."""
-        if not self.tensors():
-            return
-        rows, like = self.task.numel(), Calibration.empty()
-        sizes = {"task": (rows,), "count": (rows, classes), "right": (rows,), "confidence": (rows, len(POWERS))}
-        check_shapes(self.tensors(), (sizes | dict.fromkeys(("margin", "rivals", "novelty"), (rows, LEVELS))).items())
-        for name, tensor in self.tensors().items():
-            require(tensor.dtype == getattr(like, name).dtype, f"'calibration.{name}' holds {tensor.dtype}")
+        rows = len(self.task)
+        require(all(len(getattr(self, f.name)) == rows for f in fields(self)), "its calibration has rows of some tasks")
+        require(not rows or self.count.shape[1] == classes, "'calibration.count' has not one column for every class")
         require(((self.task >= 0) & (self.task < tasks)).all(), "'calibration.task' holds other numbers")
         require((self.task.diff() > 0).all(), "'calibration.task' is out of order")
         require((self.count >= 0).all() and (self.count.sum(dim=1) > 0).all(), "'calibration.count' is no count")
@@ -216,33 +192,6 @@ def quantiles(values: Tensor, weights: Tensor) -> Tensor:
     return torch.from_numpy(np.interp(levels, shares, ordered)).float()[None]
 
 
-class Predictor(Protocol):
-    """What calibration asks a model for."""
-
-    @property
-    def config(self) -> LearnerConfig: ...
-    @property
-    def runtime(self) -> Runtime: ...
-    @property
-    def labels(self) -> tuple[Label, ...]: ...
-    @property
-    def calibration(self) -> Calibration: ...
-    @property
-    def keeps_classes(self) -> bool: ...
-    @property
-    def leaves_one_out(self) -> bool: ...
-
-    def rows(self, labels: Labels) -> Tensor: ...
-    def probabilities(self, scores: Tensor, graph: Graph, nodes: Tensor | None = None) -> Tensor: ...
-    def novelty(self, scores: Tensor, graph: Graph) -> Tensor: ...
-    def scores_and_novelty(self, graph: Graph) -> tuple[Tensor, Tensor]: ...
-    def usual_margins(self) -> UsualMargins: ...
-    def mean_logs(self) -> Tensor | None: ...
-    def nodes_of_classes(self) -> Tensor: ...
-    def left_out(self, task: Task, some: Tensor) -> Tensor: ...
-    def trial(self, task: Task, held_out: NDArray[np.bool_]) -> Self: ...
-
-
 class Asked(NamedTuple):
     """What a model says of nodes that did not teach it."""
 
@@ -257,7 +206,7 @@ class Asked(NamedTuple):
     novelty: Tensor
 
 
-def calibrated(model: Predictor, task: Task, number: int) -> Calibration:
+def calibrated(model: Model, task: Task, number: int) -> Calibration:
     """What is known after a task, which a method that leaves out nodes has learned, and others are about to."""
     known: Calibration = model.calibration.padded(len(model.labels))
     if model.config.calibration == 0 or len(task.nodes) < FEWEST or len(model.labels) < 2:
@@ -286,29 +235,31 @@ def shown(asked: Asked, nodes_of_classes: Tensor, number: int) -> Calibration:
     )
 
 
-def _asked(model: Predictor, task: Task) -> tuple[Asked, Tensor]:
+def _asked(model: Model, task: Task) -> tuple[Asked, Tensor]:
     """What is said of nodes that are left out, or set aside; and how many known nodes each class has."""
     random = np.random.default_rng([model.config.seed, len(task.nodes), 4])
-    if model.leaves_one_out:
+    if isinstance(model.method, LeavesOneOut):
         with torch.no_grad():
-            return _left_out(model, task, random), _nodes_of(model)
+            return _left_out(model, model.method, task, random), _nodes_of(model)
     parts, nodes = [], torch.ones(len(model.labels))
     for aside in folds(task, model.config.calibration, random):
-        made = model.trial(task, aside)
+        made = _taught_without(model, task, aside)
         with torch.no_grad():
             parts.append(_set_aside(made, task, aside))
             nodes = _nodes_of(made)
     return Asked(*map(torch.cat, zip(*parts, strict=True))), nodes
 
 
-def _left_out(model: Predictor, task: Task, random: np.random.Generator) -> Asked:
+def _left_out(model: Model, method: LeavesOneOut, task: Task, random: np.random.Generator) -> Asked:
     """Some nodes, each by the model that it did not teach; its neighbours are as they are."""
-    rows = model.rows(task.labels).cpu()
+    numbered = model.numbered(task)
+    rows = torch.from_numpy(numbered.labels)
     several = np.flatnonzero(model.nodes_of_classes()[rows].numpy() > 1)
     some = torch.from_numpy(np.sort(random.permutation(several)[:MOST]))
     if not len(some):
         raise DataError("No node can be left out: every class has one.")
-    nodes, scores = torch.from_numpy(task.nodes)[some], model.left_out(task, some)
+    nodes = torch.from_numpy(task.nodes)[some]
+    scores = method.left_out(model.state.memory, numbered, some, model.compute)
     own = model.novelty(scores, task.graph)
     _, everyone = model.scores_and_novelty(task.graph)
     novelty = smoothed(everyone, task.graph)[nodes] + own_shares(task.graph)[nodes] * (own - everyone[nodes])
@@ -317,9 +268,18 @@ def _left_out(model: Predictor, task: Task, random: np.random.Generator) -> Aske
     return Asked(rows[some], logs, margin, margin, novelty)
 
 
-def _set_aside(model: Predictor, task: Task, aside: NDArray[np.bool_]) -> Asked:
+def _taught_without(model: Model, task: Task, aside: NDArray[np.bool_]) -> Model:
+    """A copy that learns a task that begins, without some of its training nodes."""
+    some, method = Task(task.graph, task.nodes[~aside], task.labels[~aside]), model.method
+    ends = not predicts_by_network_alone(method)
+    return replace(
+        model, state=finished(fit_task(method, copied(model.state), some, model.setup, Automatic(), ends=ends))
+    )
+
+
+def _set_aside(model: Model, task: Task, aside: NDArray[np.bool_]) -> Asked:
     """Nodes that a copy of a model did not learn."""
-    nodes, labels = torch.from_numpy(task.nodes[aside]), model.rows(task.labels[aside]).cpu()
+    nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(model.numbered(task).labels[aside])
     scores, novelty = model.scores_and_novelty(task.graph)
     logs = log_probabilities(model.probabilities(scores, task.graph)).cpu()[nodes]
     check_scores(logs)
@@ -339,7 +299,7 @@ def usual_by_means(logs: Tensor) -> UsualMargins:
     return UsualMargins(torch.zeros_like(own), own.clamp_min(LEAST))
 
 
-def fewer_rivals(model: Predictor, logs: Tensor, labels: Tensor) -> Tensor | None:
+def fewer_rivals(model: Model, logs: Tensor, labels: Tensor) -> Tensor | None:
     """Margins of nodes as if their class had only as many rivals as the classes before; None where it had none.
 
     Classes of earlier tasks have more rivals by now. What more rivals do is measured where nodes are there to be asked.
@@ -357,7 +317,7 @@ def fewer_rivals(model: Predictor, logs: Tensor, labels: Tensor) -> Tensor | Non
     return found
 
 
-def _nodes_of(model: Predictor) -> Tensor:
+def _nodes_of(model: Model) -> Tensor:
     """How many nodes each class has; the same for all where that is not kept, or not found in a copy."""
     found = model.nodes_of_classes() if model.keeps_classes else torch.zeros(0)
     return found if len(found) == len(model.labels) else torch.ones(len(model.labels))

@@ -1,16 +1,19 @@
 """New classes among rejected nodes: groups of nodes that lie together, ready to be named and learned."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipal.data.graph import Graph, Nodes
-from ipal.errors import ConfigError
-from ipal.estimator.model import Model
+from ipal.data.graph import Nodes
+from ipal.errors import ConfigError, shortened
+from ipal.estimator.model import Fitted, Model, model_of
 from ipal.estimator.open_world.unknown import rejected
+
+if TYPE_CHECKING:  # for their names alone: importing them takes seconds
+    from torch_geometric.data import Data
 
 MOST = 20
 """Groups that are tried, where their number is not given."""
@@ -37,19 +40,37 @@ class Candidate:
         return len(self.nodes)
 
 
-def discover(model: Model, graph: Graph, share: float, groups: int | None = None) -> list[Candidate]:
-    """Groups of the rejected nodes of a graph, the largest first; k-means on the main components of embeddings.
+def discover(
+    learner: Fitted | Model, data: "Data", reject: float = 0.05, classes: int | None = None
+) -> list[Candidate]:
+    """Rejected nodes in groups, each perhaps a new class: k-means on the main components of embeddings.
 
-    Their number is the one with the highest silhouette (Rousseeuw 1987), unless given. No group has fewer than FEWEST
-    nodes.
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner.
+    data : Data or GraphData
+        A graph with `x` and `edge_index`.
+    reject : float, default=0.05
+        Share of known nodes that may be rejected.
+    classes : int, optional
+        Number of groups. Default: the one with the highest silhouette (Rousseeuw 1987).
+
+    Returns
+    -------
+    list of Candidate
+        The largest group first; none has fewer than FEWEST nodes.
     """
     from sklearn.cluster import KMeans  # here, because it takes a second to load
     from sklearn.decomposition import PCA
     from sklearn.metrics import silhouette_samples
 
-    if groups is not None and groups < 1:
-        raise ConfigError(f"The number of classes to discover is at least 1, not {groups}.")
-    nodes = np.flatnonzero(rejected(model, graph, share))
+    model = model_of(learner)
+    is_number = isinstance(classes, int | np.integer) and not isinstance(classes, bool) and classes > 0
+    if classes is not None and not is_number:
+        raise ConfigError(f"classes, the number of groups, is a whole number from 1 on, not {shortened(classes)}.")
+    graph = model.checked(data)
+    nodes = np.flatnonzero(rejected(model, graph, reject))
     if len(nodes) < FEWEST:
         return []
     with torch.no_grad():
@@ -69,7 +90,7 @@ def discover(model: Model, graph: Graph, share: float, groups: int | None = None
         return labels, apart, found.cluster_centers_
 
     most = min(MOST, len(nodes) // FEWEST)
-    tried = [grouped(number) for number in ([min(groups, most)] if groups else range(1, most + 1))]
+    tried = [grouped(number) for number in ([min(classes, most)] if classes else range(1, most + 1))]
     labels, apart, centres = max(tried, key=lambda one: float(one[1][some].mean()))
     found = []
     for group in np.unique(labels):

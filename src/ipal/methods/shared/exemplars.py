@@ -48,7 +48,7 @@ def excerpt(task: Task, chosen: NDArray[np.int64], hops: int, budget: Budget | N
     reached = np.zeros(task.graph.num_nodes, dtype=bool)
     reached[task.nodes[chosen]] = True
     for _ in range(hops):
-        reached |= task.graph.neighbours.pointing_to(reached)
+        reached[task.graph.neighbours.rows_of(np.flatnonzero(reached))[1]] = True
     inside = np.flatnonzero(reached)
     place = np.searchsorted(inside, task.nodes[chosen])
     return Task(task.graph.induced(inside, budget), place, task.labels[chosen])

@@ -1,23 +1,28 @@
-"""Reconstruction attacks: attempts to recover rows of a class from what is kept of it, compared with the truth.
+"""Attacks on what a model keeps: rows of a class, who taught it, and which features occur, compared with the truth.
 
 A failed attempt proves nothing: a better one may succeed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from ipal.methods.base import Remembered
+from ipal.data.graph import Features
 
 TURNS = 200
 MOST_WORK = 2e11
 """Most multiplications of one attempt: some twenty seconds of one core."""
 RECOVERED = 0.99
 """Cosine from which a row counts as recovered."""
+
+# ---------------------------------------------------------------------- rows, and who taught
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,31 +43,16 @@ def from_mean(mean: Tensor, known: Known) -> dict[str, float]:
     return {"mean_cosine": float(cosines.mean()), "best_cosine": float(cosines.max())}
 
 
-def from_matrix(kept: Remembered, known: Known, seed: int = 0) -> dict[str, Any]:
-    """What the second-moment matrix of a class reveals: membership in its span, and the rows themselves."""
-    assert kept.second is not None
-    width, count = kept.mean.shape[0], kept.count
-    if why := _not_tested(count, width):
-        return {"skipped": why}
-    directions, sizes = factored(kept.second(), count, seed)
-    return {"span": span_test(directions, known), "rows": _rows(directions, sizes, count, known, seed)}
-
-
-def from_shared_matrix(matrix: Tensor, count: int, known: Known, seed: int = 0) -> dict[str, Any]:
-    """What one matrix of all classes reveals: membership in its span."""
-    if why := _not_tested(count, matrix.shape[0]):
-        return {"skipped": why}
-    directions, _ = factored(matrix, count, seed)
-    return {"span": span_test(directions, known)}
-
-
-def _not_tested(count: int, width: int) -> str | None:
-    """Why membership in the span of so many nodes' matrix is not tested; None where it is."""
+def from_matrix(matrix: Tensor, count: int, known: Known, *, rebuild: bool = False, seed: int = 0) -> dict[str, Any]:
+    """What a matrix of products of so many rows reveals: membership in its span, and the rows themselves."""
+    width = matrix.shape[0]
     if count >= width:
-        return f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"
+        return {"skipped": f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"}
     if 2 * count * width * width + 4 * count * count * width > MOST_WORK:
-        return f"{count} nodes at width {width} would take too long"
-    return None
+        return {"skipped": f"{count} nodes at width {width} would take too long"}
+    directions, sizes = factored(matrix, count, seed)
+    found: dict[str, Any] = {"span": span_test(directions, known)}
+    return {**found, "rows": _rebuilt(directions, sizes, count, known, seed)} if rebuild else found
 
 
 def factored(matrix: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -84,7 +74,9 @@ def span_test(directions: Tensor, known: Known) -> dict[str, float | None]:
 
     1 is certainty, 0.5 is guessing.
     """
-    members, untaught, others = (_inside(rows, directions) for rows in (known.members, known.untaught, known.others))
+    members, untaught, others = (
+        (_unit(rows) @ directions.T).square().sum(dim=1) for rows in (known.members, known.untaught, known.others)
+    )
     return {
         "members_inside": _mean(members),
         "same_class_inside": _mean(untaught),
@@ -108,31 +100,22 @@ def unrotated(factor: Tensor, n: int, seed: int) -> Tensor:
     return (rotation @ factor).clamp_min(0)
 
 
-def _rows(directions: Tensor, sizes: Tensor, n: int, known: Known, seed: int) -> dict[str, Any]:
+def _rebuilt(directions: Tensor, sizes: Tensor, n: int, known: Known, seed: int) -> dict[str, Any]:
     """Reconstruct rows from the matrix and compare each true row with the most similar one."""
     # Columns that are never negative single out the right rotation: of the closed form random features, after a ReLU.
     columns = torch.cat([known.members, known.untaught, known.others]).amin(dim=0) >= 0
-    directions, width = directions[:, columns], int(columns.sum())
-    known = Known(*(rows[:, columns] for rows in (known.members, known.untaught, known.others)))
+    width = int(columns.sum())
     if width < n:
         return {"skipped": "rows have negative values: what singles out the right rotation is missing"}
     if TURNS * (4 * n * n * width + 20 * n**3) > MOST_WORK:
         return {"skipped": f"{n} rows of width {width} would take too long"}
-    sought = _unit(unrotated(sizes.sqrt()[:, None] * directions, n, seed))
-    cosines, untaught, others = (
-        (_unit(rows) @ sought.T).amax(dim=1) for rows in (known.members, known.untaught, known.others)
-    )
+    sought = _unit(unrotated(sizes.sqrt()[:, None] * directions[:, columns], n, seed))
+    cosines, others = ((_unit(rows[:, columns]) @ sought.T).amax(dim=1) for rows in (known.members, known.others))
     return {
         "mean_cosine": float(cosines.mean()),
-        "best_cosine": float(cosines.max()),
         "recovered_share": float((cosines >= RECOVERED).double().mean()),
-        "same_class_mean_cosine": _mean(untaught),
         "others_mean_cosine": _mean(others),
     }
-
-
-def _inside(rows: Tensor, directions: Tensor) -> Tensor:
-    return (_unit(rows) @ directions.T).square().sum(dim=1)
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -150,3 +133,27 @@ def _auc(members: Tensor, others: Tensor) -> float | None:
     # Beyond rounding, all that lie wholly inside are alike.
     depth = torch.cat([members, others]).cpu().numpy().round(6)
     return float(roc_auc_score(truth, depth))
+
+
+# ---------------------------------------------------------------------- which features occur
+
+
+def occurring(x: Features) -> NDArray[np.bool_]:
+    """Which features at least one of the nodes has."""
+    if isinstance(x, sp.csr_array):
+        return np.bincount(x.indices[x.data != 0], minlength=x.shape[1]) > 0
+    return np.asarray((x != 0).any(axis=0))
+
+
+def features_revealed(traces: Mapping[str, Tensor], occurs: NDArray[np.bool_]) -> dict[str, float]:
+    """AUC of telling from the length of a feature's row whether the feature occurs; 1 is certainty, 0.5 is guessing.
+
+    A feature that no node has gives its row of the first layer no gradient: its moments stay zero, and its weights as
+    they were drawn. Nothing where all features occur or none does, or of a layer that reads projections of features.
+    """
+    if occurs.all() or not occurs.any():
+        return {}
+    lengths = {name: trace.detach().cpu().double().norm(dim=1) for name, trace in traces.items() if trace.dim() == 2}
+    return {
+        name: float(roc_auc_score(occurs, some.numpy())) for name, some in lengths.items() if len(some) == len(occurs)
+    }

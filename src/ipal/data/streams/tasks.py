@@ -1,0 +1,315 @@
+"""Streams of tasks: every node is in one task, by its class, time, domain or graph."""
+
+import hashlib
+import weakref
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from ipal.config import MOST_TASKS, Count, ProtocolConfig, RunConfig
+from ipal.data.dataset import Dataset, NodeFacts
+from ipal.data.graph import Graph, Nodes
+from ipal.data.labels import Label, Labels
+from ipal.data.streams.base import Stream
+from ipal.data.streams.splits import (
+    CONTEXT,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    assign_parts,
+    at_most,
+    cut_classes,
+    cut_evenly,
+    default_split,
+    order_classes,
+)
+from ipal.data.task import LabelledNodes, Task, TestSplit
+from ipal.errors import DataError
+
+SHOTS = 5
+"""Place of the seed of a random draw, after those of online.py."""
+DOMAINS = 3
+"""Domains by degree, where nobody says how many."""
+
+
+class TaskStream(Stream):
+    """Class-incremental, as in the paper: a graph cut by classes into tasks. Their graphs are made when asked for.
+
+    `split` says how many classes each task brings; None (as `Dataset.split` where no benchmark fixes one) leaves it to
+    `default_split`. `facts` are what else is known of nodes, as a `Dataset` says it.
+    """
+
+    name = "class"
+    gives = frozenset({"boundaries", "whole tasks", "whole classes"})
+
+    class Settings(Stream.Settings):
+        classes: Count | None = None
+        """So many classes are learned, the first of the order; others are left out of the graph. None: all."""
+        shots: Count | None = None
+        """Most labelled nodes of a class in each task after the first; further training nodes stay in the graph without
+        a role. None: all."""
+
+        @model_serializer(mode="wrap")
+        def _serialised(self, plain: SerializerFunctionWrapHandler) -> Any:
+            """Without what is left open."""
+            open_ = {name for name in ("classes", "shots") if getattr(self, name) is None}
+            return {name: value for name, value in plain(self).items() if name not in open_}
+
+    settings: Settings
+
+    def __init__(
+        self,
+        graph: Graph,
+        y: Labels,
+        split: tuple[int, ...] | None,
+        protocol: ProtocolConfig,
+        seed: int,
+        facts: NodeFacts | None = None,
+    ) -> None:
+        self.protocol, self.graph, self.y, self.seed = protocol, graph, y, seed
+        self.settings = self.Settings.model_validate(protocol.stream.settings)
+        self.facts = facts or NodeFacts()
+        self.part, self.dropped = assign_parts(y, protocol, seed, self.facts.parts)
+        order = self._learned(order_classes(y[self.part >= 0], protocol, seed))
+        self.task_of = np.where(self.part >= 0, self.tasks_of_nodes(order, split), -1)
+        self._label_few()
+        self.untested = (self.part == TRAIN) | (self.part == CONTEXT)
+        number = int(self.task_of.max()) + 1
+        for part, what in ((TRAIN, "training"), (VALIDATION, "validation"), (TEST, "test")):
+            count = np.bincount(self.task_of[self.part == part], minlength=number)
+            if not count.all():
+                raise DataError(f"Task {count.argmin() + 1} of {number} has no {what} node: make fewer tasks.")
+        arrived = [(self.task_of == index) & (self.part == TRAIN) for index in range(number)]
+        self.classes = [[label for label in order if (y[mine] == label).any()] for mine in arrived]
+        self._graphs: dict[tuple[int, bool, bool], tuple[Graph, Nodes]] = {}
+
+    def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
+        """The task of every node; here that of its class. `order` are the classes as they are to be learned."""
+        task_of = np.full(len(self.y), -1, dtype=np.int64)
+        groups = cut_classes(order, default_split(len(order)) if split is None else split)
+        for index, classes in enumerate(groups):
+            task_of[np.isin(self.y, classes)] = index
+        return task_of
+
+    def _learned(self, order: list[Label]) -> list[Label]:
+        """The classes to learn; the others are dropped."""
+        # A stream that is built on this one may have settings of its own only.
+        number = getattr(self.settings, "classes", None) or len(order)
+        if number > len(order):
+            raise DataError(f"protocol.stream.classes is {number}, but there are {len(order)} classes: set fewer.")
+        self.dropped = [*self.dropped, *order[number:]]
+        self.part[np.isin(self.y, order[number:])] = -1
+        return order[:number]
+
+    def _label_few(self) -> None:
+        """Leave every class at most `shots` training nodes in each task after the first."""
+        shots = getattr(self.settings, "shots", None)
+        if shots is None:
+            return
+        later = np.flatnonzero((self.task_of > 0) & (self.part == TRAIN))
+        _, group = np.unique(self.y[later], return_inverse=True)
+        group = group * (self.task_of.max() + 1) + self.task_of[later]
+        kept = at_most(group, shots, np.random.default_rng([self.seed, SHOTS]))
+        self.part[np.delete(later, kept)] = CONTEXT
+
+    @classmethod
+    def of(cls, dataset: Dataset, config: RunConfig) -> Self:
+        split = config.split or dataset.split
+        return cls(dataset.graph, dataset.y, split, config.protocol, config.seed, dataset)
+
+    @property
+    def split_hash(self) -> str:
+        """Identifies which node is in which task and part."""
+        return hashlib.sha256(self.task_of.tobytes() + self.part.astype(np.int64).tobytes()).hexdigest()
+
+    def task(self, index: int) -> Task:
+        everything = self.protocol.visibility == "transductive"
+        graph, nodes = self._graph_on(index, self.protocol.train_graph == "seen", everything)
+        mine = np.flatnonzero((self.task_of[nodes] == index) & (self.part[nodes] == TRAIN))
+        return Task(graph=graph, nodes=mine, labels=self.y[nodes[mine]], origin=nodes)
+
+    def test_splits(self, learned: int) -> list[TestSplit]:
+        seen = self.protocol.test_graph == "seen"
+        graphs = [self._graph_on(learned if seen else index, seen, True) for index in range(learned + 1)]
+        return [self.tested(*graph, self.task_of[graph[1]] == index) for index, graph in enumerate(graphs)]
+
+    def tested(self, graph: Graph, nodes: Nodes, mine: NDArray[np.bool_]) -> TestSplit:
+        """The test of some nodes of a graph, whose nodes are these of the whole one."""
+        validation, test = (np.flatnonzero(mine & (self.part[nodes] == part)) for part in (VALIDATION, TEST))
+        y = self.y[nodes]
+        return TestSplit(graph, LabelledNodes(validation, y[validation]), LabelledNodes(test, y[test]))
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "dropped_classes": self.dropped, "split_hash": self.split_hash}
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Nodes and edges of each task's own graph, counted without making it."""
+        nodes = np.bincount(self.task_of[self.task_of >= 0], minlength=len(self))
+        edges = np.zeros(len(self), dtype=np.int64)
+        for target, source in self.graph.neighbours.edge_chunks():
+            own, other = self.task_of[target], self.task_of[source]
+            edges += np.bincount(own[(own == other) & (own >= 0)], minlength=len(self))
+        return list(zip(nodes.tolist(), edges.tolist(), strict=True))
+
+    def _graph_on(self, index: int, with_earlier: bool, with_tested: bool) -> tuple[Graph, Nodes]:
+        """The subgraph of a task, and which nodes of the whole graph its nodes are; kept while it may be needed."""
+        key = (index, with_earlier, with_tested)
+        if key not in self._graphs:
+            # A task's own graph comes back in every later test, a union of seen tasks only while it is the newest.
+            self._graphs = {old: graph for old, graph in self._graphs.items() if not old[1] or old[0] == index}
+            chosen = (self.task_of >= 0) & (self.task_of <= index) if with_earlier else self.task_of == index
+            nodes = np.flatnonzero(chosen if with_tested else chosen & self.untested)
+            # One and the same for all streams of a graph, as those of other seeds.
+            known = self.graph.derived("parts", None, weakref.WeakValueDictionary[bytes, Graph])
+            digest = hashlib.sha256(nodes.tobytes()).digest()
+            if (part := known.get(digest)) is None:
+                part = known[digest] = self.graph.induced(nodes, self.budget)
+            self._graphs[key] = part, nodes
+        return self._graphs[key]
+
+
+class TaskIncremental(TaskStream):
+    """As class-incremental, but every node is tested among the classes of its own task only."""
+
+    name = "task"
+
+    def test_splits(self, learned: int) -> list[TestSplit]:
+        test_splits = zip(super().test_splits(learned), self.classes, strict=False)
+        return [replace(test_split, classes=tuple(classes)) for test_split, classes in test_splits]
+
+
+class TimeIncremental(TaskStream):
+    """Periods of about as many nodes each; nodes of one time are in one period. Classes come, stay and return."""
+
+    name = "time"
+    gives = Stream.gives
+
+    class Settings(TaskStream.Settings):
+        periods: int = Field(5, ge=2, le=1000)
+        """Number of periods."""
+
+    settings: Settings
+
+    def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
+        if self.facts.time is None:
+            raise DataError(
+                f"The stream '{self.name}' needs the time of every node, which this dataset does not have: add an "
+                "array 'time' of whole numbers to its .npz file."
+            )
+        times, which, count = np.unique(self.facts.time, return_inverse=True, return_counts=True)
+        middle = np.cumsum(count) - count / 2  # of the nodes of each time, in the order of all
+        period = np.asarray(self.settings.periods * middle / len(which), dtype=np.int64)
+        if len(np.unique(period)) < self.settings.periods:
+            raise DataError(
+                f"The times of the nodes ({len(times)} different ones) do not make {self.settings.periods} periods: "
+                "set a smaller protocol.stream.periods."
+            )
+        return period[which]
+
+    def is_tested_before(self, index: int) -> bool:
+        """Every next period, whatever is new in it: nodes of classes not known yet count as wrong."""
+        return index > 0
+
+
+class DomainIncremental(TaskStream):
+    """All classes or many of them in each task, from another part of the graph: domains as the dataset numbers them, in
+    ascending order; without such numbers, every class is cut by the number of neighbours of its nodes, least first."""
+
+    name = "domain"
+    gives = Stream.gives
+
+    class Settings(TaskStream.Settings):
+        parts: Annotated[int, Field(ge=2, le=1000)] | None = None
+        """Number of domains. None: those of the dataset, or without any, three by number of neighbours."""
+
+    settings: Settings
+
+    def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
+        asked, domain = self.settings.parts, self.facts.domain
+        if domain is None:
+            return cut_evenly(self.y, np.diff(self.graph.indptr), asked or DOMAINS)
+        numbers, which = np.unique(domain, return_inverse=True)
+        if len(numbers) < 2 or asked not in (None, len(numbers)):
+            raise DataError(
+                f"The dataset's array 'domain' names {len(numbers)} domain(s), not {asked or 'two or more'}: leave "
+                "protocol.stream.parts out, or the array."
+            )
+        return np.asarray(which, dtype=np.int64)
+
+
+class GraphSequence(TaskStream):
+    """Every task is one graph with all its classes. At test time nobody says which graph a node is of."""
+
+    name = "graphs"
+
+    class Settings(TaskStream.Settings):
+        first: Literal["seed"] | Annotated[int, Field(ge=0, lt=MOST_TASKS)] = 0
+        """Place, from 0, of the graph that comes first; the others follow in turn. seed: the run's seed says which, in
+        turn, so that as many seeds as there are graphs make all rotations."""
+
+    settings: Settings
+
+    def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
+        domain = np.zeros(1) if self.facts.domain is None else self.facts.domain
+        self.domains, which = np.unique(domain, return_inverse=True)
+        number = len(self.domains)
+        if number < 2:
+            raise DataError(
+                f"The stream '{self.name}' needs several graphs, and this dataset is one: name more with commas, as "
+                "--dataset cora-ml,dblp, or add an array 'domain' of whole numbers to its .npz file."
+            )
+        first = self.seed % number if self.settings.first == "seed" else self.settings.first
+        if first >= number:
+            raise DataError(f"protocol.stream.first is {first}, but the graphs are 0 to {number - 1}: set one of them.")
+        again = [label for label in order if len(np.unique(which[self.y == label])) > 1]
+        if again:
+            raise DataError(
+                f"Class {again[0]} is in several graphs: give the classes of each graph numbers of their own, or set "
+                "protocol.stream=domain, where classes come again."
+            )
+        self.domains = np.roll(self.domains, -first)
+        return np.asarray((which - first) % number, dtype=np.int64)
+
+    def describe(self) -> dict[str, Any]:
+        """With the domain that each task is."""
+        return {**super().describe(), "domains": self.domains.tolist()}
+
+
+class Returning(TaskStream):
+    """New classes come evenly over the tasks; each returns in later tasks with nodes that were not there before.
+
+    A class is tested on all its test nodes so far, whichever task brought them.
+    """
+
+    name = "returning"
+    gives = Stream.gives
+
+    class Settings(TaskStream.Settings):
+        parts: int = Field(4, ge=2, le=1000)
+        """Number of tasks."""
+        times: int = Field(2, ge=1, le=1000)
+        """How often a class comes, at equal distances, as far as tasks are left."""
+
+    settings: Settings
+
+    def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
+        parts, times = self.settings.parts, self.settings.times
+        shuffled = np.random.default_rng([self.seed, 2]).permutation(len(self.y))
+        task_of = np.full(len(self.y), -1, dtype=np.int64)
+        for place, label in enumerate(order):
+            first = place * parts // len(order)
+            visits = np.arange(first, parts, max(1, parts // times))[:times]
+            mine = np.flatnonzero(self.y == label)
+            # Training, validation and test nodes are cut alike, so that every visit has some of each.
+            which = cut_evenly(self.part[mine], shuffled[mine], len(visits))
+            task_of[mine] = visits[which]
+        return task_of
+
+    def test_splits(self, learned: int) -> list[TestSplit]:
+        graph, nodes = self._graph_on(learned, True, True)
+        if self.protocol.test_graph == "isolated":
+            graph = graph.within(self.task_of[nodes])
+        return [self.tested(graph, nodes, np.isin(self.y[nodes], own)) for own in self.classes[: learned + 1]]

@@ -1,0 +1,199 @@
+"""The model in use, a bounded queue of requests before it, and what it answers.
+
+A new model is read once, loaded and tried beside the one in use: written to in the meantime or broken, the file changes
+nothing. No copy is written.
+"""
+
+import hashlib
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
+
+from ipal.data.csr import Neighbours
+from ipal.data.graph import Graph
+from ipal.deploy.predict import predict
+from ipal.deploy.serving.bodies import Limits, Question, read_question
+from ipal.errors import DataError, IpalError, StoreError
+from ipal.estimator.explain import explained
+from ipal.estimator.files import loaded
+from ipal.estimator.model import Model
+from ipal.estimator.open_world.scores import SMOOTHED
+from ipal.state.snapshot import Snapshot, content_of
+from ipal.system.arrays import MalformedError, TooLargeError
+
+DIGITS = 6
+"""Decimals of a probability in a response."""
+
+Body = bytes | bytearray
+Found = tuple[dict[str, Any], int, int]
+"""What is answered, as JSON data, and how many nodes were predicted and rejected."""
+
+
+class ExplainOptions(BaseModel):
+    """What an explanation compares, and how long it is; after the question mark of the address."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    against: str | None = Field(None, description="The class to compare with; the next best where it is missing.")
+    top: int = Field(10, ge=1, le=1000, description="How many nodes, features and pieces of evidence.")
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """A response, its counts for the metrics, and the model that gave it."""
+
+    status: int
+    content: bytes
+    version: str
+    nodes: int = 0
+    rejected: int = 0
+
+
+class OverloadError(Exception):
+    """Too much is going on: it may be better in a second."""
+
+
+# ---------------------------------------------------------------------- one model
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A model that was tried, and answers."""
+
+    model: Model
+    version: str
+    """The beginning of the SHA-256 digest of its file."""
+    directed: bool
+    """Of requests that do not say."""
+    limits: Limits
+
+    def facts(self) -> dict[str, Any]:
+        """Method, classes, inputs and memory."""
+        model = self.model
+        return {
+            "version": self.version,
+            "method": model.name,
+            "classes": model.classes_.tolist(),
+            "features": model.num_features,
+            "feature_names": list(model.schema.columns),
+            "hops": model.reach,
+            "hops_to_reject": model.reach + SMOOTHED,
+            "directed": self.directed,
+            **model.memory_report(),
+        }
+
+    def answer(self, body: Body, kind: str, explain: ExplainOptions | None) -> Reply:
+        """A prediction, or an explanation where one is asked for; an error is a reply, too."""
+        try:
+            question = read_question(body, kind, self.limits, self.directed)
+            found = prediction(self.model, question) if explain is None else explanation(self.model, question, explain)
+            content, *counts = found
+            return Reply(200, to_json({"version": self.version, **content}), self.version, *counts)
+        except IpalError as error:
+            status = 400 if isinstance(error, MalformedError) else 413 if isinstance(error, TooLargeError) else 422
+            return Reply(status, to_json({"error": str(error)}), self.version)
+        except MemoryError:
+            raise OverloadError("There is too little memory for this request now: send a smaller graph.") from None
+
+
+def prediction(model: Model, question: Question) -> Found:
+    """The class of a rejected node is null."""
+    options = question.options
+    found = predict(model, question.graph, question.nodes, reject=options.reject, coverage=options.coverage)
+    content = {
+        "classes": found.classes.tolist(),
+        "nodes": found.nodes.tolist(),
+        "predicted": found.labels,
+        "confidence": np.round(found.confidence.astype(np.float64), DIGITS).tolist(),
+    }
+    if options.probabilities is not False:
+        content["probabilities"] = np.round(found.probabilities.astype(np.float64), DIGITS).tolist()
+    if found.sets is not None:
+        content["sets"] = [found.classes[row].tolist() for row in found.sets]
+    return content, len(found.nodes), int(found.rejected.sum())
+
+
+def explanation(model: Model, question: Question, options: ExplainOptions) -> Found:
+    """Why the node of a question has its class."""
+    asked = question.options
+    if question.nodes is None or len(question.nodes) != 1:
+        raise DataError("An explanation is of one node: name it, as nodes: [3].")
+    if any(option is not None for option in (asked.reject, asked.coverage, asked.probabilities)):
+        raise DataError("reject, coverage and probabilities are of predictions: leave them out.")
+    by_name = {str(label): label for label in model.labels}
+    against = None if options.against is None else by_name.get(options.against, options.against[:40])
+    found = explained(model, question.graph, int(question.nodes[0]), against)
+    return found.as_plain_data(options.top, features=model.schema.columns or None), 0, 0
+
+
+# ---------------------------------------------------------------------- the one in use
+
+
+class Served:
+    """Answers requests by the model in a file, as it was at the beginning or at the last `reload`; one at a time."""
+
+    def __init__(self, path: Path, limits: Limits, threads: int = 1, directed: bool | None = None) -> None:
+        torch.set_num_threads(threads)
+        self._path, self._limits, self._directed = path, limits, directed
+        self._places = threading.BoundedSemaphore(1 + limits.waiting)
+        self._thread = ThreadPoolExecutor(1, "answers", torch.set_num_threads, (threads,))
+        self._stamp = self._on_disk()
+        self.loaded = self._load(content_of(path))
+
+    def ask(self, body: Body, kind: str, explain: ExplainOptions | None = None) -> "Future[Reply]":
+        """A future of the reply for a request body; it can be cancelled while it is queued."""
+        if not self._places.acquire(blocking=False):
+            raise OverloadError("Too many requests are waiting for an answer: try again later.")
+        # By the model that is in use when the answer begins.
+        answer = self._thread.submit(lambda: self.loaded.answer(body, kind, explain))
+        answer.add_done_callback(lambda _: self._places.release())
+        return answer
+
+    def reload(self) -> None:
+        """Take what the file holds now, or say why not. It is not called twice at once."""
+        stamp, before = self._on_disk(), self.loaded.version
+        try:
+            content = content_of(self._path)  # a change since the stamp will be seen
+            if _version(content) != before:
+                self.loaded = self._load(content)
+        except Exception as error:
+            said = f"The model was not replaced, {before} goes on, and is not what the file holds: "
+            raise StoreError(said + (str(error) if isinstance(error, IpalError) else repr(error))) from error
+        self._stamp = stamp
+
+    def _load(self, content: bytes) -> Loaded:
+        model = loaded(Snapshot.of(content, self._path), self._path)
+        x = np.ones((2, model.num_features), dtype=np.float32)
+        for features in (x, sp.csr_array(x)):  # all libraries are loaded then, too
+            predict(model, Graph.of(features, Neighbours.none(2), symmetric=True))
+        directed = model.schema.directed if self._directed is None else self._directed
+        return Loaded(model, _version(content), directed, self._limits)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file is the one whose model answers: neither changed since, nor gone."""
+        return self._on_disk() == self._stamp
+
+    def _on_disk(self) -> tuple[int, int, int] | None:
+        """Changes with the file; None where there is none."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def close(self) -> None:
+        """Finish the current request and cancel the others."""
+        self._thread.shutdown(cancel_futures=True)
+
+
+def _version(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
