@@ -60,9 +60,6 @@ def test_models_tested_together_score_as_each_alone(made: Any, stream: TaskStrea
     for model, together in zip(models, found, strict=True):
         alone = evaluate(model, stream.test_splits(1), "micro")
         assert together == alone
-        assert together.clouds.keys() == alone.clouds.keys()
-        for name, cloud in alone.clouds.items():
-            torch.testing.assert_close(tuple(together.clouds[name]), tuple(cloud), rtol=1e-4, atol=1e-5)
 
 
 def test_those_that_are_not_alike_predict_one_by_one(stream: TaskStream) -> None:

@@ -158,7 +158,7 @@ def test_missing_memory_is_known_by_its_errors(error: Exception) -> None:
 
 def test_out_of_memory_is_answered_with_what_would_fit(large: datasets.Dataset) -> None:
     said = str(memory_plan.explained(resolved(large)))
-    assert re.search(r"full about [\d.]+ GiB, sampled about [\d.]+ GiB, chunked about [\d.]+ GiB", said)
+    assert re.search(r"about [\d.]+ GiB \(full\), [\d.]+ GiB \(sampled\), [\d.]+ GiB \(chunked\)", said)
     assert "--memory-limit" in said
     assert "fewer columns" in str(memory_plan.explained(resolved(large, method="analytic")))
 
@@ -175,7 +175,7 @@ def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, comman
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
 def test_memory_that_really_runs_out(tmp_path: Path) -> None:
     plain = {"NO_COLOR": "1", "COLUMNS": "200"}
-    words = ("run", "--dataset", "digits", "--preset", "paper", "--set", "encoder.hidden=40000")
+    words = ("run", "--dataset", "digits", "--preset", "paper", "--set", "encoder.hidden=120000")
     words += ("--set", "protocol.calibration=0")  # a copy would be refused before memory runs out
     process = Started(tmp_path, *words, memory=500 * 2**20, environment=plain)
     _, said = process.communicate(timeout=120)

@@ -202,13 +202,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 def explained(resolved: Resolved) -> CapacityError:
     """What to do where memory has run out: what takes less, and how much."""
     known, config = ways(resolved), resolved.config
-    takes = ", ".join(f"{way.name} about {way.bytes / GIB:.1f} GiB" for way in known)
+    takes = ", ".join(f"{way.bytes / GIB:.1f} GiB ({way.name})" for way in known)
     advice = "use smaller batches (protocol.batch.nodes) or a narrower network"
     if not isinstance(resolved.learner_config().method, Trained):
         advice = "use fewer columns"
     return CapacityError(
-        f"Out of memory on {config.device}. This run takes {takes}: choose a way with --memory-limit, {advice}, or a "
-        "machine with more memory. What was saved is kept: the same command goes on from there."
+        f"Out of memory on {config.device}. This run takes about {takes}: choose a way with --memory-limit, {advice}, "
+        "or a machine with more memory. What was saved is kept: the same command goes on from there."
     )
 
 
