@@ -18,7 +18,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.cuda import _utils
 
 from ipal.backend import cuda_kernels
-from ipal.backend.neighbor_sampling import Sampler
+from ipal.backend.batches import Sampler
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import Cut, SparseMatrix, SparsePair, row_starts, sparse_matmul
@@ -28,7 +28,7 @@ from ipal.data.graph import Features, Graph, checked_graph
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.errors import CapacityError
-from ipal.nn import embed, per_node_gradients
+from ipal.nn import embed
 from ipal.nn.encoders import GCN
 
 HERE = Runtime.of()
@@ -97,9 +97,8 @@ WIDE = np.array([0, 2**31 - 10, 2**31 + 5])
         lambda: SparseMatrix.of(SimpleNamespace(indptr=WIDE, indices=WIDE, data=WIDE, shape=(2, 9)), CPU),
         lambda: Cut.of(WIDE, CPU),
         lambda: row_starts(torch.from_numpy(WIDE[1:]), int(WIDE[-1])),
-        lambda: per_node_gradients._numbers(int(WIDE[-1]), CPU),
     ],
-    ids=["matrix", "cut", "row starts", "numbers"],
+    ids=["matrix", "cut", "row starts"],
 )
 def test_more_entries_than_can_be_counted_are_refused(make: Callable[[], object]) -> None:
     with pytest.raises(CapacityError, match=r"2147483653 entries.*mini-batches"):

@@ -39,16 +39,6 @@ def test_a_model_of_other_random_directions_is_refused(tmp_path):
         Analytic.load(tmp_path / "m")
 
 
-def test_a_model_that_was_not_asked_is_solved_before_it_is_saved(tmp_path):
-    one = case(44)
-    learner = one.model("pooled", one.of(0, 1))
-    assert memory(learner).weights is None
-    learner.save(tmp_path / "m")
-    loaded = memory(Analytic.load(tmp_path / "m")).weights
-    assert loaded is not None
-    assert torch.equal(loaded, solved(learner).weights)
-
-
 def test_sparse_features_are_never_made_dense_before_they_are_projected(monkeypatch):
     one = case(42, sparse=True, width=8)
 

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipal import NCM, Analytic, forget_class, forget_rows, merge_models, relabel
-from ipal.closed_form.left_out import RIDGES
-from ipal.closed_form.lower_half import numbers
 from ipal.closed_form.method import GIB
-from ipal.closed_form.rows import rounded
+from ipal.closed_form.ridge import RIDGES
+from ipal.closed_form.sums import numbers, rounded
 from ipal.errors import CapacityError, ConfigError
 from ipal.estimator import files
 from tests.closed_form.analytic_support import (

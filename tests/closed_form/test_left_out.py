@@ -12,14 +12,15 @@ from torch import Tensor
 
 from ipal import Analytic
 from ipal.backend.checks import MisfitError
-from ipal.closed_form import left_out
-from ipal.closed_form.left_out import (
+from ipal.closed_form import ridge as left_out
+from ipal.closed_form.ridge import (
     FIRST_RIDGE,
     FIRST_SCALE,
     RIDGES,
     SCALES,
     LeftOut,
     Products,
+    factorise,
     interpolated,
     left_out_scores,
     log_losses,
@@ -27,10 +28,7 @@ from ipal.closed_form.left_out import (
     products_by_ridge,
     spaced,
 )
-from ipal.closed_form.lower_half import mirrored
-from ipal.closed_form.ridge import factorise
-from ipal.closed_form.rows import Rows
-from ipal.closed_form.sums import Kind, Normal, Sums
+from ipal.closed_form.sums import Kind, Normal, Rows, Sums, mirrored
 from ipal.errors import NonFiniteError
 from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, case, memory, solved
 
@@ -53,7 +51,7 @@ def sums_of(kind: Kind, x: Tensor, labels: Tensor) -> tuple[Sums, Rows]:
 def by_both_ways(x: Tensor, labels: Tensor, normal: Normal, ridge: float) -> Tensor:
     """Scores by an eigendecomposition, and by a triangle: the same."""
     (by_ridge,) = products_by_ridge(x, normal, [ridge])
-    by_factor = products_by_factor(x, normal, factorise(normal.gram, ridge).lower)
+    by_factor = products_by_factor(x, normal, factorise(normal.gram, ridge))
     for one, other in zip(by_ridge, by_factor, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
     found, same = (left_out_scores(products, labels, normal) for products in (by_ridge, by_factor))
@@ -66,7 +64,7 @@ def test_products_by_hand() -> None:
     normal = Normal(doubles([2, 99], [1, 1]), doubles([1, 0], [1, 2]), torch.ones(2), torch.ones(2), torch.zeros(2))
     expected = Products(doubles(2 / 5), doubles([1 / 5, -2 / 5]), doubles([3 / 5, 4 / 5], [4 / 5, 12 / 5]))
     (by_ridge,) = products_by_ridge(doubles([1, 0]), normal, [1.0])
-    by_factor = products_by_factor(doubles([1, 0]), normal, factorise(normal.gram, 1.0).lower)
+    by_factor = products_by_factor(doubles([1, 0]), normal, factorise(normal.gram, 1.0))
     for found in (by_ridge, by_factor):
         for part, other in zip(found, expected, strict=True):
             torch.testing.assert_close(part, other)

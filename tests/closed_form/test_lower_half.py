@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ipal.closed_form import lower_half
-from ipal.closed_form.lower_half import add_products, mirrored, numbers, panels, square
+from ipal.closed_form import sums as lower_half
+from ipal.closed_form.sums import add_products, mirrored, numbers, panels, square
 
 
 def doubles(*rows: object) -> Tensor:

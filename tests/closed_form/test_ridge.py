@@ -1,7 +1,6 @@
 """The solve of the closed form against numbers worked by hand, and what cannot be solved."""
 
 import math
-import warnings
 
 import pytest
 import torch
@@ -27,27 +26,17 @@ GRAM, MEAN = doubles([2, 1], [1, 1]), doubles([1, 1], [0, 1])
 
 def test_factorise_by_hand() -> None:
     # A + I = (3 1; 1 2) = L L^T.
-    factor = ridge.factorise(GRAM, 1.0)
+    lower = ridge.factorise(GRAM, 1.0)
     root = math.sqrt(3)
-    torch.testing.assert_close(factor.lower, doubles([root, 0], [1 / root, math.sqrt(5 / 3)]))
-    assert factor.ridge == 1.0
+    torch.testing.assert_close(lower, doubles([root, 0], [1 / root, math.sqrt(5 / 3)]))
 
 
 @pytest.mark.parametrize("above", [99, math.nan])
 def test_factorise_reads_the_lower_half_only_and_changes_nothing(above) -> None:
     half = doubles([2, above], [1, 1])
     before = half.clone()
-    torch.testing.assert_close(ridge.factorise(half, 0.1).lower, ridge.factorise(GRAM, 0.1).lower)
+    torch.testing.assert_close(ridge.factorise(half, 0.1), ridge.factorise(GRAM, 0.1))
     torch.testing.assert_close(half, before, rtol=0, atol=0, equal_nan=True)
-
-
-@pytest.mark.parametrize("asked", [0.0, 1e-14])
-def test_a_ridge_too_small_for_the_sums_is_raised_with_a_warning(asked) -> None:
-    rows = normal(5, 20)  # of rank 5
-    with pytest.warns(ridge.IllConditioned, match=f"ridge of {asked:g} is too small"):
-        factor = ridge.factorise(rows.T @ rows, asked)
-    assert 0 < factor.ridge < 1e-4
-    assert torch.isfinite(ridge.ridge_weights(factor, rows.T @ normal(5, 3, seed=1))).all()
 
 
 def test_ridge_weights_by_hand() -> None:
@@ -64,7 +53,7 @@ def test_ridge_weights_by_hand() -> None:
 def test_sums_of_next_to_nothing_are_solved_without_denormal_numbers(dtype, scale) -> None:
     rows = scale * normal(4, 3).to(dtype)
     numbers = torch.finfo(dtype)
-    lower = ridge.factorise(rows.T @ rows * scale, 1e-3).lower
+    lower = ridge.factorise(rows.T @ rows * scale, 1e-3)
     assert float(lower.diagonal().min()) > numbers.tiny / numbers.eps
 
 
@@ -81,27 +70,6 @@ def test_sums_that_are_not_finite_are_refused(wrong, place) -> None:
 def test_what_is_no_sum_of_products_is_refused(gram) -> None:
     with pytest.raises(DataError, match="no sums over nodes"):
         ridge.factorise(gram, 0.1)
-
-
-def test_a_condition_of_ten_to_the_twelve_is_too_much_by_hand() -> None:
-    with pytest.warns(ridge.IllConditioned):
-        # The first that is tried instead: 1e-10 of the mean of the diagonal.
-        assert ridge.factorise(torch.diag(doubles(1e12, 1).flatten()), 0.0).ridge == pytest.approx(50)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert ridge.factorise(torch.diag(doubles(0.999e12, 1).flatten()), 0.0).ridge == 0
-
-
-@pytest.mark.parametrize(("depth", "found"), [(5.0, 10.0), (5e5, 1e6), (1.5e6, None)])
-def test_the_largest_ridge_tried_is_a_million_times_the_width_by_hand(depth, found) -> None:
-    # A matrix of one number, -depth: it takes a larger ridge to be positive.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ridge.IllConditioned)
-        if found is None:
-            with pytest.raises(DataError, match="no sums over nodes"):
-                ridge.factorise(doubles([-depth]), 1.0)
-        else:
-            assert ridge.factorise(doubles([-depth]), 1.0).ridge == found
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

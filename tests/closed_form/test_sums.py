@@ -9,9 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ipal.closed_form.lower_half import add_products, mirrored, numbers, square
-from ipal.closed_form.rows import Rows, exact_parts, grid, rounded
-from ipal.closed_form.sums import Kind, Sums, balanced_weights
+from ipal.closed_form.sums import (
+    Kind,
+    Rows,
+    Sums,
+    add_products,
+    balanced_weights,
+    exact_parts,
+    grid,
+    mirrored,
+    numbers,
+    rounded,
+    square,
+)
 from tests.closed_form.analytic_support import few
 
 CPU = torch.device("cpu")

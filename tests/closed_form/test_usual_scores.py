@@ -11,8 +11,7 @@ from torch import Tensor
 from ipal.closed_form import method
 from ipal.closed_form.method import LEAST_SPREAD, MOST_LEVERAGE, mean_leverage, usual_scores
 from ipal.closed_form.ridge import factorise, ridge_weights
-from ipal.closed_form.rows import Rows
-from ipal.closed_form.sums import Normal, Sums
+from ipal.closed_form.sums import Normal, Rows, Sums
 from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, case, memory, solved
 
 CPU = torch.device("cpu")

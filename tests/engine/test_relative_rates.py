@@ -15,7 +15,7 @@ from ipal.methods.ewc import EWC
 from ipal.methods.ipal import IPAL
 from ipal.methods.ipal_online import OnlineIPAL
 from ipal.methods.joint import Joint
-from ipal.nn.weight_size import root_mean_square
+from ipal.nn.network import root_mean_square
 from tests.learning import CPU, config, learn
 
 

@@ -100,10 +100,9 @@ def test_without_a_neighbour_the_closed_form_prefers_what_it_then_should(
 ) -> None:
     """Exact for linear columns, up to the node's own length, which is the same for all classes."""
     model = learned(Analytic, tiny_stream, 3, steps=2, width=32)
-    memory = model.method.complete(model.state.memory)
+    memory, solved = model.state.memory, model.method.solved(model.state.memory)
     assert memory.map.parts[0].columns.linear == 16
-    linear = torch.cat([memory.weights[:16], torch.zeros_like(memory.weights[16:])])
-    model = replace(model, state=model.with_memory(replace(memory, weights=linear)))
+    solved.weights[16:] = 0
     first = explained(model, tiny.graph, 7)
     third = next(label for label in model.labels if label not in (first.predicted, first.against))
     other = explained(model, tiny.graph, 7, against=third)

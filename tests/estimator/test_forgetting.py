@@ -56,7 +56,7 @@ def test_the_cases_try_every_change_and_models_that_can_reject() -> None:
 
 
 def the_ridge_still_knows(patch: pytest.MonkeyPatch) -> None:
-    from ipal.closed_form.left_out import LeftOut
+    from ipal.closed_form.ridge import LeftOut
 
     patch.setattr(LeftOut, "before", lambda self, task: self)
 

@@ -138,10 +138,10 @@ def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskS
 
 
 def test_scores_of_class_means_by_hand():
-    # Means at 0, 1 and 3 on a line, weights of 4 times these, offsets of -2 times their squares: a variance of 1/4.
+    # Means at 0, 1 and 3 on a line, and a variance of 1/4: weights of 4 times these, offsets of -2 times their squares.
     means = torch.tensor([[0.0], [1.0], [3.0]])
     sums = FeatureSums(2 * means, torch.full((3,), 2))
-    memory = ScatterMemory(sums, torch.eye(1), 4 * means, -2 * means.square()[:, 0])
+    memory = ScatterMemory(sums, torch.tensor([[3 / 4]]))  # of six nodes in three classes
     logs = SLDA().mean_logs(memory)
     assert logs.tolist() == [[0, -2, -18], [0, 2, -6], [0, 10, 18]]
     # Ahead of the nearest other by 2 (0 over 1), 2 (1 over 0), 8 (3 over 1): margins of nodes grow with these.

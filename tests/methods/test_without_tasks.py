@@ -105,11 +105,10 @@ def test_scatter_without_rows_by_hand() -> None:
     # On a line: class 0 at 0, 2 and 4, class 1 at 5 and 7. Around their means 8 + 2; without the 4 and the 7: 2 + 0.
     sums = FeatureSums(torch.tensor([[6.0], [12.0]]), torch.tensor([3, 2]))
     fewer = FeatureSums(torch.tensor([[2.0], [5.0]]), torch.tensor([2, 1]))
-    memory = ScatterMemory(sums, torch.tensor([[10.0]]), torch.ones(2, 1), torch.ones(2))
+    memory = ScatterMemory(sums, torch.tensor([[10.0]]))
     left = memory.without(fewer, [torch.tensor([[4.0]]), torch.tensor([[7.0]])])
     torch.testing.assert_close(left.scatter, torch.tensor([[2.0]]))
     assert left.sums is fewer
-    assert (left.weights, left.offsets) == (None, None), "they are solved anew"
     assert memory.scatter.tolist() == [[10.0]], "and what was before stays"
     # Without class 1, which is left empty: 8.
     empty = FeatureSums(torch.tensor([[6.0], [0.0]]), torch.tensor([3, 0]))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ipal.nn.weight_size import root_mean_square
+from ipal.nn.network import root_mean_square
 
 
 def test_root_mean_square_by_hand() -> None:

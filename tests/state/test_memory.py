@@ -110,9 +110,9 @@ NETWORK = {
 }
 LAYOUT = {
     "ncm": {"memory.sum", "memory.count"},
-    "slda": {"memory.sums.sum", "memory.sums.count", "memory.scatter", "memory.weights", "memory.offsets"},
+    "slda": {"memory.sums.sum", "memory.sums.count", "memory.scatter"},
     "analytic": {
-        *("memory.sums.count", "memory.sums.total", "memory.sums.gram", "memory.weights"),
+        *("memory.sums.count", "memory.sums.total", "memory.sums.gram"),
         *(f"memory.left_out.{name}" for name in ("task", "place", "loss", "count")),
         "memory.tasks",
     },

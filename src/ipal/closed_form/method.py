@@ -20,11 +20,17 @@ from torch import Tensor
 from ipal.backend.checks import check_counts, require
 from ipal.backend.propagated import DEFAULTS
 from ipal.closed_form.feature_map import FeatureMap, pieces, take
-from ipal.closed_form.left_out import COLUMNS, RIDGES, LeftOut, check_left_out, left_out_scores, products_by_factor
-from ipal.closed_form.lower_half import mirrored
-from ipal.closed_form.ridge import factorise, ridge_weights
-from ipal.closed_form.rows import Rows, rounded
-from ipal.closed_form.sums import Kind, Normal, Sums
+from ipal.closed_form.ridge import (
+    COLUMNS,
+    RIDGES,
+    LeftOut,
+    check_left_out,
+    factorise,
+    left_out_scores,
+    products_by_factor,
+    ridge_weights,
+)
+from ipal.closed_form.sums import Kind, Normal, Rows, Sums, mirrored, rounded
 from ipal.config import MOST_LAYERS, Positive, Restart, TestGraph
 from ipal.data.derived import Derives
 from ipal.data.graph import Graph
@@ -87,14 +93,14 @@ def mean_leverage(normal: Normal, ridge: float) -> float:
     Source: Golub et al. 1979, "Generalized Cross-Validation as a Method for Choosing a Good Ridge Parameter",
     Sec. 1.
     """
-    inverse = torch.cholesky_inverse(factorise(normal.gram, ridge).lower)
+    inverse = torch.cholesky_inverse(factorise(normal.gram, ridge))
     freedom = len(inverse) - ridge * float(inverse.diagonal().sum())
     return min(MOST_LEVERAGE, max(0.0, freedom / int(normal.count.sum())))
 
 
 @dataclass(frozen=True, eq=False)
 class SumsMemory(Derives):
-    """Sums over rows. Never changed in place; the weights follow from the rest."""
+    """Sums over rows. Never changed in place; the weights follow from them."""
 
     map: FeatureMap
     sums: Sums
@@ -103,25 +109,15 @@ class SumsMemory(Derives):
     """leave-one-out log-losses, summed by task, class, ridge and scale"""
     tasks: int
     """number of tasks that were learned"""
-    weights: Tensor | None
-    """weights of every class, solved from the sums"""
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
         require(len(self.sums.count) == classes, "it has not one sum for every class")
         check_counts(self.sums.count, "sums.count")
         self.left_out.check(classes, self.tasks)
-        if self.weights is not None:
-            shape, dtype = (self.sums.width, classes), torch.float64
-            require(tuple(self.weights.shape) == shape, f"'weights' has another shape than {shape}")
-            require(self.weights.dtype == dtype, f"'weights' holds {self.weights.dtype} instead of {dtype}")
 
     def finite_parts(self) -> dict[str, Tensor]:
         """Rows on a grid have finite products."""
         return {"sums.total": self.sums.total, "left_out.loss": self.left_out.loss}
-
-    def with_sums(self, sums: Sums) -> "SumsMemory":
-        """With other sums, from which the weights are solved anew."""
-        return replace(self, sums=sums, weights=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +131,7 @@ class Analytic(OnePass):
     restart: Restart | Annotated[tuple[Restart, ...], Field(min_length=1, max_length=8)] | None = None
     """Share of a node's own features that returns at every step; several share the columns. None: 0.02 and 0.3 where
     each task is tested on a graph of its own, else 0.2."""
-    ridge: Positive | None = None
+    ridge: Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None = None
     """None: by leave-one-out log-loss over all that was learned."""
     sums: Kind = "pooled"
     """pooled: one matrix for all classes. per-class: one for each, which is larger, and sometimes more accurate."""
@@ -153,14 +149,14 @@ class Analytic(OnePass):
         steps, restarts = self._walk(space.test_graph)
         made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime)
         empty = LeftOut.empty(len(self.ridges), space.device)
-        return SumsMemory(made, Sums.empty(self.sums, self.width, space.device), empty, 0, None)
+        return SumsMemory(made, Sums.empty(self.sums, self.width, space.device), empty, 0)
 
     def end_task(self, network: None, memory: SumsMemory, context: TaskContext, rng: torch.Generator) -> SumsMemory:
         self.check_classes(context.classes)
         rows = self._rows(memory, context.task)
         sums = memory.sums.grown(context.classes).changed(1, rows)
         left_out = memory.left_out.plus(sums, rows, memory.tasks, self.ridges)
-        return replace(memory.with_sums(sums), left_out=left_out, tasks=memory.tasks + 1)
+        return replace(memory, sums=sums, left_out=left_out, tasks=memory.tasks + 1)
 
     def _rows(self, memory: SumsMemory, task: Task) -> Rows:
         """Rows of a task's training nodes, to be added or taken away."""
@@ -174,12 +170,9 @@ class Analytic(OnePass):
 
     def _solve(self, memory: SumsMemory) -> Solved:
         ridge, scale = memory.left_out.best(self.ridges)
-        if memory.weights is not None:
-            return Solved(memory.weights, ridge, scale)
         normal = memory.sums.normal()
-        factor = factorise(normal.gram, ridge)
-        weights = ridge_weights(factor, normal.mean).clone(memory_format=torch.contiguous_format)
-        return Solved(weights, factor.ridge, scale)
+        weights = ridge_weights(factorise(normal.gram, ridge), normal.mean)
+        return Solved(weights.clone(memory_format=torch.contiguous_format), ridge, scale)
 
     def usual(self, memory: SumsMemory) -> Usual:
         """What scores of unseen nodes are like by the sums alone; see `usual_scores`."""
@@ -190,9 +183,6 @@ class Analytic(OnePass):
             return usual_scores(memory.sums.normal(), solved.weights, leverage)
 
         return memory.derived("usual", None, made)
-
-    def complete(self, memory: SumsMemory) -> SumsMemory:
-        return replace(memory, weights=self.solved(memory).weights)
 
     def chosen(self, memory: SumsMemory) -> dict[str, Any]:
         return {"steps": memory.map.steps, "restart": memory.map.restarts, "ridge": self.solved(memory).ridge}
@@ -279,9 +269,9 @@ class Analytic(OnePass):
 
     def left_out(self, memory: SumsMemory, task: Task, some: Tensor, compute: Compute) -> Tensor:
         rows, normal = self._rows(memory, task), memory.sums.normal()
-        factor = factorise(normal.gram, self.solved(memory).ridge)
+        lower = factorise(normal.gram, self.solved(memory).ridge)
         left = torch.cat([piece for piece, _ in rows.pieces(some.to(rows.labels.device))])
-        products = products_by_factor(left, normal, factor.lower)
+        products = products_by_factor(left, normal, lower)
         scores = left_out_scores(products, rows.labels[some.to(rows.labels.device)], normal)
         check_left_out(scores)
         return scores
@@ -307,19 +297,19 @@ class Analytic(OnePass):
         self.check_classes(classes)
         sums = memory.sums.merged(other.sums.to(memory.sums.count.device), places, classes)
         left_out = memory.left_out.merged(other.left_out, places, memory.tasks)
-        return replace(memory.with_sums(sums), left_out=left_out, tasks=memory.tasks + other.tasks)
+        return replace(memory, sums=sums, left_out=left_out, tasks=memory.tasks + other.tasks)
 
     def merge_classes(self, memory: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
         sums, left_out = memory.sums.united(places, classes), memory.left_out.moved(places)
-        return replace(memory.with_sums(sums), left_out=left_out)
+        return replace(memory, sums=sums, left_out=left_out)
 
     def of_classes(self, memory: SumsMemory, classes: Sequence[int]) -> SumsMemory:
         places = torch.full_like(memory.sums.count, -1)
         places[list(classes)] = torch.arange(len(classes), device=places.device)
-        return replace(memory.with_sums(memory.sums.of_classes(classes)), left_out=memory.left_out.moved(places))
+        return replace(memory, sums=memory.sums.of_classes(classes), left_out=memory.left_out.moved(places))
 
     def without_tasks(self, memory: SumsMemory, tasks: Sequence[Task], first: int, compute: Compute) -> SumsMemory:
         sums = memory.sums
         for task in tasks:
             sums = sums.changed(-1, self._rows(memory, task))
-        return replace(memory.with_sums(sums), left_out=memory.left_out.before(first), tasks=first)
+        return replace(memory, sums=sums, left_out=memory.left_out.before(first), tasks=first)

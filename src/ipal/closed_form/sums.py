@@ -9,7 +9,8 @@ Rows are rounded to a fixed grid before they are added up: all sums are whole nu
 any order and any grouping.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -17,8 +18,128 @@ import torch
 from torch import Tensor
 
 from ipal.backend.checks import check_shapes, require
-from ipal.closed_form.lower_half import add_products, mirrored, numbers, square
-from ipal.closed_form.rows import Rows, exact_parts, grid
+from ipal.closed_form.feature_map import pieces, take
+
+PANEL = 256
+"""Columns of one panel."""
+
+
+def numbers(width: int) -> int:
+    """How many numbers the panels of a matrix have."""
+    return sum((width - begin) * min(PANEL, width - begin) for begin in range(0, width, PANEL))
+
+
+def panels(half: Tensor, width: int) -> Iterator[tuple[int, Tensor]]:
+    """The first column of every panel, and the panel: a view, (rows from that column on, columns)."""
+    offset = 0
+    for begin in range(0, width, PANEL):
+        rows, columns = width - begin, min(PANEL, width - begin)
+        yield begin, half[offset : offset + rows * columns].view(rows, columns)
+        offset += rows * columns
+
+
+def add_products(half: Tensor, rows: Tensor) -> None:
+    """Add the products of columns of `rows`, in place.
+
+    Products are computed in the precision of the rows, and added in that of the matrix.
+    """
+    for begin, panel in panels(half, rows.shape[1]):
+        left, right = rows[:, begin:].T, rows[:, begin : begin + PANEL]
+        if rows.dtype == half.dtype:
+            panel.addmm_(left, right)
+        else:
+            panel.add_(left @ right)
+
+
+def square(half: Tensor, width: int, step: int = 1) -> Tensor:
+    """The matrix of every `step`-th row and column, of which only the lower half is meant."""
+    wanted = torch.arange(0, width, step, device=half.device)
+    found = half.new_zeros(len(wanted), len(wanted))
+    for begin, panel in panels(half, width):
+        first, end = (-(-edge // step) for edge in (begin, begin + panel.shape[1]))
+        some = panel if step == 1 else panel[wanted[first:] - begin][:, wanted[first:end] - begin]
+        found[first:, first:end] = some
+    return found
+
+
+def mirrored(lower: Tensor) -> Tensor:
+    """The symmetric matrix of which the lower half is known."""
+    return lower.tril() + lower.tril(-1).T
+
+
+BITS = 6
+"""Of a typical entry of a row, 1 / sqrt(width), which are kept. What is lost is less than a ridge of 1e-4."""
+WHOLE = 2**24
+"""Whole numbers up to this are numbers of single precision."""
+SUMMED = 1.001
+"""More than a sum of some thousand squares in single precision may be too small."""
+FEW = 512
+"""Rows that are not cut into smaller parts for its sake."""
+
+
+def grid(width: int) -> float:
+    """The step of the grid that rows of this width are rounded to: a power of two."""
+    return float(2.0 ** -(BITS + math.ceil(math.log2(max(1, width)) / 2)))
+
+
+def rounded(rows: Tensor) -> Tensor:
+    """Rows on the grid: their products are whole multiples of its square, and so are all sums of them."""
+    step = grid(rows.shape[1])
+    return (rows / step).round_().mul_(step)
+
+
+def exact_parts(rows: Tensor) -> Iterator[Tensor]:
+    r"""Rows on the grid, in parts whose products add up without an error: in single precision where a bound says so.
+
+    .. math:: \Big| \sum_{i \in I} \phi_{ij} \phi_{ik} \Big| \le \max_j \sum_i \phi_{ij}^2 \le 2^{24} \delta^2
+
+    The inequality of Cauchy and Schwarz. Products of rows on a grid of step delta are whole multiples of its square:
+    where the bound holds, every sum of some of them (I), in any order, is a number of single precision. On a GPU rows
+    stay in double precision: nothing waits there to look at the bound.
+    """
+    if rows.device.type != "cpu":
+        yield rows
+        return
+    single = rows.float()
+    squares = float(single.square().sum(dim=0).amax()) / grid(rows.shape[1]) ** 2
+    times = squares * SUMMED / WHOLE
+    if times <= 1:
+        yield single
+    elif len(rows) <= FEW:
+        yield rows
+    else:
+        for part in rows.tensor_split(math.ceil(min(len(rows) / FEW, times))):
+            yield from exact_parts(part)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows to be added or taken away, made in pieces only when they are needed."""
+
+    inputs: Tensor
+    """Rows of a graph's nodes, on any device or in a file."""
+    labels: Tensor
+    """The class of each row, as the learner numbers it."""
+    expand: Callable[[Tensor], Tensor]
+    nodes: Tensor | None = None
+    """Which of the inputs are meant; all of them where None."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def taken(self, some: Tensor) -> Tensor:
+        """The inputs of some rows."""
+        return take(self.inputs, some if self.nodes is None else self.nodes[some])
+
+    def pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows (float64, rounded) and labels of the chosen ones, some at a time."""
+        for some in pieces(chosen):
+            yield rounded(self.expand(self.taken(some))), self.labels[some]
+
+    def chosen(self, some: Tensor) -> "Rows":
+        """Some of the rows."""
+        return replace(self, labels=self.labels[some], nodes=some if self.nodes is None else self.nodes[some])
+
 
 Kind = Literal["pooled", "per-class"]
 

@@ -282,18 +282,18 @@ class Model:
         """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
         return dict(zip(map(str, self.labels), self.method.remembered(self.state.memory), strict=False))
 
-    def tensors(self, *, complete: bool = False) -> dict[str, Tensor]:
-        """All that is kept, also only while learning, by name; with what follows from the memory, or without."""
-        state, memory = self.state, self.state.memory
+    def tensors(self) -> dict[str, Tensor]:
+        """All that is kept, also only while learning, by name."""
+        state = self.state
         found = {"generator": state.generator.get_state(), **network_tensors(state.network)}
-        found |= flatten(self.method.complete(memory) if complete else memory, "memory")
+        found |= flatten(state.memory, "memory")
         found |= flatten(self.calibration or None, "calibration")
         return found | moment_tensors(state.network, state.optimizer) | network_tensors(state.teacher, "teacher.")
 
     def memory_report(self) -> dict[str, Any]:
         """Everything that a saved model holds, in bytes and in words; and what is kept only while learning goes on."""
         sizes: dict[str, int] = defaultdict(int)
-        for name, tensor in self.tensors(complete=True).items():
+        for name, tensor in self.tensors().items():
             sizes[name.removeprefix("memory.").split(".")[0]] += tensor.numel() * tensor.element_size()
         words = attribute_docs(type(self.state.memory)) | KEPT | LEARNING
         items: list[dict[str, Any]] = [

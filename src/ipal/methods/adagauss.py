@@ -7,23 +7,19 @@ its input what two layers make of it. What is known of a class that returns is a
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from ipal.config import Draws, Epochs, NonNegative, TrainConfig
-from ipal.methods.base import Remembered, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Remembered, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, Competing, node_cross_entropy
 from ipal.methods.shared.adapter import adapted, fitted_adapter
 from ipal.methods.shared.gaussians import ClassGaussians, log_density
 from ipal.methods.shared.projections import linear_map
 from ipal.nn.cholesky import mean_diagonal
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 RIDGE = 1e-3
 """What is added to a diagonal, relative to its mean."""
@@ -81,7 +77,7 @@ class AdaGauss(Classifier):
     def prepare(self, memory: Any, context: TaskContext) -> TaskContext:
         return context.with_before()
 
-    def loss(self, network: "Network", memory: Any, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         f = network.encoder(batch.graph)
         terms = {
             "cross_entropy": node_cross_entropy(network.classifier(f), batch.positions, context, self.competing),
@@ -93,7 +89,7 @@ class AdaGauss(Classifier):
             terms["distillation"] = self.strength * projected_distillation(f, before, A)
         return terms
 
-    def end_task(self, network: "Network", memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
+    def end_task(self, network: Network, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
         f = context.embeddings(network)
         if context.before is not None:
             psi = fitted_adapter(context.before, f, self.adapter_steps, rng)

@@ -7,92 +7,37 @@ A method that trains a network (`Trained`) is called in the order of Algorithm 1
     loss(network, memory, batch, context, rng)   named terms; the engine minimises their sum
     end_task(network, memory, context, rng)  the memory after the task
 
-and `classify` scores embeddings. A method that trains nothing has `end_task` and `forward` alone.
+and `classify` scores embeddings. A method that trains nothing has `end_task` and `forward` alone. Predictions that
+use `embeddings`, `products`, `lengths`, `rows` and `by_rows` of `Compute` alone can be exported to ONNX and explained.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.config import EncoderConfig, TestGraph, TrainConfig
 
-if TYPE_CHECKING:  # types alone: a method computes with what it is handed
-    from ipal.backend.batches import Batch
-    from ipal.backend.propagated import RowSource
-    from ipal.backend.runtime import Runtime
-    from ipal.backend.sparse import SparseMatrix
+if TYPE_CHECKING:
     from ipal.data.graph import Graph
     from ipal.data.task import Task
+    from ipal.nn.compute import GraphCompute
     from ipal.nn.head import Head
-    from ipal.nn.network import Network
+    from ipal.nn.network import Batch as Batch
+    from ipal.nn.network import Network as Network
+
+    Compute = GraphCompute
+else:  # types alone: a method computes with what it is handed
+    Graph = Task = Compute = Batch = Head = Network = Any
 
 Extended = TypeVar("Extended", bound="TaskContext")
 Terms = dict[str, Tensor]
 """Parts of a loss by name."""
 Parameters = dict[str, Tensor]
 """Tensors by the names of a network's parameters."""
-
-
-class Compute(Protocol):
-    """What a method is handed to compute on whole tasks and graphs: device, processes and memory are its business.
-
-    Predictions that use its functions alone can be exported to ONNX and explained.
-    """
-
-    @property
-    def runtime(self) -> "Runtime": ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def embeddings(self, network: "Network", of: "Graph | Task") -> Tensor:
-        """Of all nodes of a graph, or of a task's training nodes; without gradient."""
-
-    def outputs(self, network: "Network", task: "Task") -> Tensor:
-        """Outputs of the head for a task's training nodes, with gradient."""
-
-    def labels(self, task: "Task") -> Tensor:
-        """Class numbers of a task's training nodes."""
-
-    def importance(
-        self, network: "Network", task: "Task", output_gradient: Tensor, size: Callable[[Tensor], Tensor]
-    ) -> Parameters:
-        """Mean size of each training node's own gradient, for every parameter."""
-
-    def propagated(self, graph: "Graph", steps: int, restart: float) -> NDArray[np.float32]:
-        """Unit rows of features after so many steps over the graph."""
-
-    def lengths(self, graph: "Graph", steps: int, restart: float) -> Tensor:
-        """Of the rows that `propagated` gives."""
-
-    def products(self, graph: "Graph", weights: Tensor, steps: int, restart: float) -> Tensor:
-        """The rows that `propagated` gives times (classes x features) weights."""
-
-    def rows(self, graph: "Graph", source: "RowSource") -> Tensor:
-        """Fixed rows of propagated and projected features."""
-
-    def by_rows(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        """A function of single rows, of all of them."""
-
-    def walked(
-        self, graph: "Graph", start: NDArray[np.float32], steps: int, restart: float, *, turned: bool = False
-    ) -> NDArray[np.float32]:
-        """Columns propagated over the graph, or (`turned`) over its transpose."""
-
-    def unit_rows(self, graph: "Graph") -> Iterator[tuple[slice, Any]]:
-        """Features scaled to unit length, some rows at a time."""
-
-    def first_layer(self, network: "Network", graph: "Graph") -> Tensor:
-        """What the first layer gives for every node of a graph, before its activation; with gradient."""
-
-    def propagation(self, graph: "Graph") -> "SparseMatrix":
-        """The propagation matrix of a graph."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +57,7 @@ class Space:
 class TaskContext:
     """What the steps of one task need. A method may extend it in `prepare`."""
 
-    task: "Task"
+    task: Task
     """With class numbers as labels: places in the order in which classes came."""
     labels: Tensor
     """Class number of each training node."""
@@ -120,7 +65,7 @@ class TaskContext:
     """Classes being learned."""
     old: Tensor
     """Known classes that are not being learned."""
-    teacher: "Network | None"
+    teacher: Network | None
     """The network before the task; None at the first task."""
     compute: Compute
     """Embeds, scores and differentiates whole tasks on the device of the run."""
@@ -140,7 +85,7 @@ class TaskContext:
         """As a context of another kind, which has more fields."""
         return kind(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)
 
-    def before_of(self, batch: "Batch") -> Tensor:
+    def before_of(self, batch: Batch) -> Tensor:
         """The teacher's embeddings of a batch's nodes. In a mini-batch both networks see the same sample."""
         assert self.before is not None, "the method has asked for them"
         assert self.teacher is not None, "likewise"
@@ -150,7 +95,7 @@ class TaskContext:
             found: Tensor = self.teacher.encoder(batch.graph)
         return found
 
-    def embeddings(self, network: "Network") -> Tensor:
+    def embeddings(self, network: Network) -> Tensor:
         """Embeddings of all training nodes, without gradient."""
         return self.compute.embeddings(network, self.task)
 
@@ -264,14 +209,10 @@ class Method(ABC):
         """The memory after a task."""
 
     def probabilities(
-        self, memory: Any, scores: Tensor, graph: "Graph", compute: Compute, nodes: Tensor | None = None
+        self, memory: Any, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
     ) -> Tensor:
         """The scores of a graph's nodes, or of some, as probabilities, before calibration."""
         return scores.softmax(dim=-1)
-
-    def complete(self, memory: Any) -> Any:
-        """The memory with all that follows from it computed: what a model file holds."""
-        return memory
 
     def chosen(self, memory: Any) -> dict[str, Any]:
         """Settings that were left open, as they are."""
@@ -303,7 +244,7 @@ class Method(ABC):
         return None
 
     def novelty(
-        self, memory: Any, scores: Tensor, graph: "Graph", rows: Tensor | None, compute: Compute
+        self, memory: Any, scores: Tensor, graph: Graph, rows: Tensor | None, compute: Compute
     ) -> Tensor | None:
         """How unlike all known classes nodes are, on a scale that does not change as classes come.
 
@@ -340,11 +281,11 @@ class OnePass(Method):
     """A method that trains nothing: what it keeps follows from one pass over a task's nodes."""
 
     @abstractmethod
-    def forward(self, memory: Any, graph: "Graph", compute: Compute, nodes: Tensor | None = None) -> Tensor:
+    def forward(self, memory: Any, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         """Scores of all nodes of a graph, or of some: (nodes, classes), higher is likelier."""
 
     @abstractmethod
-    def embed(self, memory: Any, graph: "Graph", compute: Compute) -> Tensor:
+    def embed(self, memory: Any, graph: Graph, compute: Compute) -> Tensor:
         """Representation of every node."""
 
     @abstractmethod
@@ -367,28 +308,28 @@ class Trained(Method):
         """The memory after a task."""
         return memory
 
-    def head(self, width: int) -> "Head | None":
+    def head(self, width: int) -> Head | None:
         """An empty head; None where classes are scored without one."""
         return None
 
     @abstractmethod
-    def loss(self, network: "Network", memory: Any, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         """Named terms whose sum is minimised."""
 
     @abstractmethod
-    def classify(self, network: "Network", memory: Any, f: Tensor) -> Tensor:
+    def classify(self, network: Network, memory: Any, f: Tensor) -> Tensor:
         """Scores of the classes from embeddings, (nodes, classes)."""
 
-    def adjust_gradients(self, network: "Network", memory: Any, context: Any) -> None:
+    def adjust_gradients(self, network: Network, memory: Any, context: Any) -> None:
         """Change the gradients of the parameters, between the backward pass and the step."""
 
     # ------------------------------------------------------------------ how a task begins, and what predicts
 
-    def training_task(self, memory: Any, task: "Task") -> "Task":
+    def training_task(self, memory: Any, task: Task) -> Task:
         """What is learned when a task comes: the task itself, or more."""
         return task
 
-    def starting_network(self, network: "Network", fresh: Callable[[], "Network"]) -> "Network":
+    def starting_network(self, network: Network, fresh: Callable[[], Network]) -> Network:
         """The network that a task begins with: the one so far, or a fresh one."""
         return network
 
@@ -396,7 +337,7 @@ class Trained(Method):
         """The learning rate of a task."""
         return train.lr_base if is_first else train.lr_next
 
-    def predictor(self, network: "Network", memory: Any) -> "Network":
+    def predictor(self, network: Network, memory: Any) -> Network:
         """The network that predicts, and teaches the next task."""
         return network
 
@@ -420,7 +361,7 @@ class MergesClasses(Protocol):
 class LeavesOneOut(Protocol):
     """A method that knows the scores of a training node had the node not taught: it is calibrated without a copy."""
 
-    def left_out(self, memory: Any, task: "Task", some: Tensor, compute: Compute) -> Tensor:
+    def left_out(self, memory: Any, task: Task, some: Tensor, compute: Compute) -> Tensor:
         """Scores of some training nodes (places in the task, just learned), each without its own: (some, classes)."""
 
 
@@ -428,7 +369,7 @@ class LeavesOneOut(Protocol):
 class Forgets(Protocol):
     """A method whose memory is a sum over nodes: tasks can be taken away again."""
 
-    def without_tasks(self, memory: Any, tasks: Sequence["Task"], first: int, compute: Compute) -> Any:
+    def without_tasks(self, memory: Any, tasks: Sequence[Task], first: int, compute: Compute) -> Any:
         """As if the last tasks, from number `first` on, had not been learned. Classes may be left empty."""
 
     def of_classes(self, memory: Any, classes: Sequence[int]) -> Any:

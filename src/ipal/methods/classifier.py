@@ -1,18 +1,14 @@
 """Methods that classify by a head over all classes: the cross-entropy they share."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ipal.methods.base import Method, TaskContext, Terms, Trained
+from ipal.methods.base import Batch, Method, Network, TaskContext, Terms, Trained
 from ipal.nn.head import Head
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 Competing = Literal["seen", "current"]
 
@@ -44,7 +40,7 @@ class HeadClassifier(Trained):
     def head(self, width: int) -> Head | None:
         return Head(width)
 
-    def classify(self, network: "Network", memory: Any, f: Tensor) -> Tensor:
+    def classify(self, network: Network, memory: Any, f: Tensor) -> Tensor:
         scores: Tensor = network.classifier(f)
         return scores
 
@@ -56,7 +52,7 @@ class Classifier(HeadClassifier):
     competing: Competing = "seen"
     """Classes whose outputs the cross-entropy of current nodes compares: all seen so far, or the current ones."""
 
-    def loss(self, network: "Network", memory: Any, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         return {"cross_entropy": node_cross_entropy(network(batch.graph), batch.positions, context, self.competing)}
 
 

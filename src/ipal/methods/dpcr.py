@@ -9,7 +9,7 @@ identity instead of zero. Where a class returns, what was known of it follows th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -19,14 +19,11 @@ from torch import Tensor
 from ipal.backend.checks import require
 from ipal.config import Positive, TrainConfig
 from ipal.errors import DataError
-from ipal.methods.base import Remembered, Space
+from ipal.methods.base import Network, Remembered, Space
 from ipal.methods.lwf import LwF, LwFContext
 from ipal.methods.shared.gaussians import ClassGaussians
 from ipal.methods.shared.projections import class_projection, drifted_moments, dual_projection, linear_map
 from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
-
-if TYPE_CHECKING:
-    from ipal.nn.network import Network
 
 
 def reconstructed_classifier(G: Tensor, H: Tensor, g: float) -> Tensor:
@@ -81,7 +78,7 @@ class DPCR(LwF):
     def init(self, space: Space) -> DPCRMemory:
         return DPCRMemory.empty(space.width, space.device)
 
-    def end_task(self, network: "Network", memory: Any, context: LwFContext, rng: torch.Generator) -> DPCRMemory:
+    def end_task(self, network: Network, memory: Any, context: LwFContext, rng: torch.Generator) -> DPCRMemory:
         f = context.embeddings(network)
         if context.before is not None:
             P = linear_map(context.before, f, self.epsilon)
@@ -96,7 +93,7 @@ class DPCR(LwF):
         found: DPCRMemory = replace(memory, weights=weights)
         return found
 
-    def classify(self, network: "Network", memory: DPCRMemory, f: Tensor) -> Tensor:
+    def classify(self, network: Network, memory: DPCRMemory, f: Tensor) -> Tensor:
         return f @ memory.weights
 
     def mean_logs(self, memory: DPCRMemory) -> Tensor:

@@ -6,21 +6,17 @@ class, not drawn in proportion to the numbers of classes; the covariances' ridge
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ipal.config import Draws, NonNegative, Positive, TrainConfig
 from ipal.errors import DataError
-from ipal.methods.base import Remembered, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Remembered, Space, TaskContext, Terms
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, node_cross_entropy
 from ipal.methods.shared.gaussians import GaussianMemory
 from ipal.nn.cholesky import shifted_cholesky
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 def feature_matrix(W: Tensor, p: Tensor) -> Tensor:
@@ -92,7 +88,7 @@ class EFC(HeadClassifier):
             raise DataError(f"A covariance has no square root with efc.ridge={self.ridge:g}: set a larger one.")
         return context.with_before().extended(EFCContext, roots=roots)
 
-    def loss(self, network: "Network", memory: Any, batch: "Batch", context: EFCContext, rng: torch.Generator) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: EFCContext, rng: torch.Generator) -> Terms:
         f, labels, head = network.encoder(batch.graph), context.labels[batch.positions], network.classifier
         logits = head(f)
         if context.before is None or not len(context.old):
@@ -106,7 +102,7 @@ class EFC(HeadClassifier):
             "consolidation": feature_consolidation(f, context.before_of(batch), metric),
         }
 
-    def end_task(self, network: "Network", memory: Any, context: EFCContext, rng: torch.Generator) -> Any:
+    def end_task(self, network: Network, memory: Any, context: EFCContext, rng: torch.Generator) -> Any:
         f, old, head = context.embeddings(network), context.old, network.classifier
         if context.before is not None and len(old):
             moved = drifted_means(memory.mean[old], f, context.before, memory.feature_matrix, self.sigma)

@@ -9,20 +9,16 @@ class's mean; the choice by influence functions is not offered.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ipal.config import Count, Positive, TrainConfig
-from ipal.methods.base import Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, balanced_cross_entropy
 from ipal.methods.shared.exemplars import NodeBuffer, disjoint_union, excerpt, without_edges
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 def strangers_nearby(f: Tensor, labels: Tensor, distance: float) -> Tensor:
@@ -72,7 +68,7 @@ class ERGNN(Classifier):
     def init(self, space: Space) -> NodeBuffer:
         return NodeBuffer(None)
 
-    def loss(self, network: "Network", memory: NodeBuffer, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+    def loss(self, network: Network, memory: NodeBuffer, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         terms = super().loss(network, memory, batch, context, rng)
         if memory.buffer is None:
             return terms
@@ -83,9 +79,7 @@ class ERGNN(Classifier):
             "replay": again * balanced_cross_entropy(replayed, context.compute.labels(memory.buffer)),
         }
 
-    def end_task(
-        self, network: "Network", memory: NodeBuffer, context: TaskContext, rng: torch.Generator
-    ) -> NodeBuffer:
+    def end_task(self, network: Network, memory: NodeBuffer, context: TaskContext, rng: torch.Generator) -> NodeBuffer:
         f, labels = context.embeddings(network), context.labels
         crowd = strangers_nearby(f, labels, self.distance) if self.choice == "coverage" else None
         chosen = []

@@ -9,20 +9,16 @@ sum, which is the same function up to a constant.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ipal.config import NonNegative, TrainConfig
-from ipal.methods.base import Parameters, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Parameters, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier
 from ipal.methods.shared.anchored import Anchor, quadratic_pull
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 def likelihood_gradient(logits: Tensor, labels: Tensor) -> Tensor:
@@ -62,17 +58,17 @@ class EWC(Classifier):
     def init(self, space: Space) -> Anchor:
         return Anchor({}, {})
 
-    def loss(self, network: "Network", memory: Anchor, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+    def loss(self, network: Network, memory: Anchor, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         terms = super().loss(network, memory, batch, context, rng)
         if memory.importance:
             penalty = elastic_penalty(dict(network.named_parameters()), memory.importance, memory.values)
             terms["pull"] = self.strength * penalty
         return terms
 
-    def end_task(self, network: "Network", memory: Anchor, context: TaskContext, rng: torch.Generator) -> Anchor:
+    def end_task(self, network: Network, memory: Anchor, context: TaskContext, rng: torch.Generator) -> Anchor:
         return memory.with_task(self._importance(network, context), network.tensors())
 
-    def _importance(self, network: "Network", context: TaskContext) -> Parameters:
+    def _importance(self, network: Network, context: TaskContext) -> Parameters:
         if self.fisher == "batch":
             with torch.enable_grad():
                 mean = F.cross_entropy(context.compute.outputs(network, context.task), context.labels)

@@ -9,7 +9,6 @@ the step, that disagrees with no memory. The quadratic programme is solved as no
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,12 +17,9 @@ from torch import Tensor
 
 from ipal.config import Count, Hops, NonNegative, TrainConfig
 from ipal.data.task import Task
-from ipal.methods.base import Space, TaskContext
+from ipal.methods.base import Network, Space, TaskContext
 from ipal.methods.classifier import Classifier, balanced_cross_entropy
 from ipal.methods.shared.exemplars import StoredTasks, excerpt
-
-if TYPE_CHECKING:
-    from ipal.nn.network import Network
 
 
 def dual_solution(K: NDArray[np.float64], q: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
@@ -85,7 +81,7 @@ class GEM(Classifier):
     def init(self, space: Space) -> StoredTasks:
         return StoredTasks(())
 
-    def adjust_gradients(self, network: "Network", memory: StoredTasks, context: TaskContext) -> None:
+    def adjust_gradients(self, network: Network, memory: StoredTasks, context: TaskContext) -> None:
         if not memory.tasks:
             return
         parameters = list(network.parameters())
@@ -99,7 +95,7 @@ class GEM(Classifier):
         for p, part in zip(parameters, torch.split(turned, [p.numel() for p in parameters]), strict=True):
             p.grad = part.reshape(p.shape)
 
-    def _loss_on(self, task: Task, network: "Network", context: TaskContext) -> Tensor:
+    def _loss_on(self, task: Task, network: Network, context: TaskContext) -> Tensor:
         logits, labels = context.compute.outputs(network, task), context.compute.labels(task)
         if self.competing == "current":
             others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
@@ -108,7 +104,7 @@ class GEM(Classifier):
         return balanced_cross_entropy(logits, labels)
 
     def end_task(
-        self, network: "Network", memory: StoredTasks, context: TaskContext, rng: torch.Generator
+        self, network: Network, memory: StoredTasks, context: TaskContext, rng: torch.Generator
     ) -> StoredTasks:
         order = torch.randperm(len(context.task.nodes), generator=rng, device=rng.device)
         chosen = order[: self.memory].cpu().numpy()

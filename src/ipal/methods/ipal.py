@@ -13,22 +13,18 @@ The paper is silent on epochs and on a last ReLU. A class that comes again is le
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ipal.config import Count, Draws, EncoderConfig, NonNegative, Restart, TrainConfig
 from ipal.data.centrality import NodeWeights, node_weights
-from ipal.methods.base import HardExamples, TaskContext, Terms, relative_distance, with_middle
+from ipal.methods.base import Batch, HardExamples, Network, TaskContext, Terms, relative_distance, with_middle
 from ipal.methods.shared.prototypes import PrototypeClassifier, PrototypeContext, PrototypeMemory
 from ipal.nn import losses as eq
-from ipal.nn.in_pieces import in_pieces
 from ipal.nn.truncated_beta import TruncatedBeta
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,9 +79,7 @@ class IPAL(PrototypeClassifier):
         held = eq.OldPrototypes.of(old.mean)
         return IPALContext.of(context.with_before(), r, remembered=old, held=held, mixing=mixing)
 
-    def loss(
-        self, network: "Network", memory: Any, batch: "Batch", context: IPALContext, rng: torch.Generator
-    ) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: IPALContext, rng: torch.Generator) -> Terms:
         """Eq. 13: the contrast of Eq. 10 and gamma times the distillation."""
         here, directed = batch.positions, self.directed
         f = network.encoder(batch.graph)
@@ -128,7 +122,11 @@ class IPAL(PrototypeClassifier):
                 return eq.affinity_distillation_printed(now, then, keep, some)
             return eq.affinity_distillation(now, then, keep)  # Eq. 8
 
-        parts = in_pieces(of_classes, f, eq.class_pieces(lam))
+        pieces = eq.class_pieces(lam)
+        if len(pieces) == 1:
+            parts = of_classes(f, pieces[0])[None]
+        else:  # each is made again for its gradient: memory for one of them is enough
+            parts = torch.stack([checkpoint(of_classes, f, some, use_reentrant=False) for some in pieces])
         return parts.sum() if self.distillation == "ipad-printed" else torch.linalg.vector_norm(parts)
 
     def end_task(self, network: Any, memory: Any, context: IPALContext, rng: torch.Generator) -> Any:  # lines 9 and 10

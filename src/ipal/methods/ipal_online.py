@@ -12,7 +12,7 @@ With one batch a task and new classes in each, the last two are the paper's, but
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -21,14 +21,10 @@ from torch import Tensor
 
 from ipal.backend.checks import check_same, require
 from ipal.config import TrainConfig
-from ipal.methods.base import ClassStatistics, Parameters, Space, TaskContext, Terms
+from ipal.methods.base import Batch, ClassStatistics, Network, Parameters, Space, TaskContext, Terms
 from ipal.methods.ipal import IPAL, IPALContext
 from ipal.methods.shared.prototypes import PrototypeMemory, pooled_mean
 from ipal.nn import losses as eq
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 def followed(slow: Tensor, theta: Tensor, momentum: float) -> Tensor:
@@ -102,9 +98,7 @@ class OnlineIPAL(IPAL):
         base = replace(base, held=eq.OldPrototypes.of(memory.prototypes.mean))
         return base.extended(OnlineContext, known=known.of(context.current))
 
-    def loss(
-        self, network: "Network", memory: Any, batch: "Batch", context: IPALContext, rng: torch.Generator
-    ) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: IPALContext, rng: torch.Generator) -> Terms:
         share = eq.unseen_share(len(memory.prototypes), len(context.old))
         weighted = replace(self, gamma=self.gamma * share)
         return IPAL.loss(weighted, network, memory, batch, context, rng)
@@ -126,14 +120,14 @@ class OnlineIPAL(IPAL):
     def learning_rate(self, train: TrainConfig, *, is_first: bool) -> float:
         return train.lr_next  # a high rate would bend the network to a few nodes
 
-    def predictor(self, network: "Network", memory: Any) -> "Network":
+    def predictor(self, network: Network, memory: Any) -> Network:
         return network.with_parameters(memory.slow) if memory.slow else network
 
     def statistics(self, memory: Any) -> ClassStatistics:
         found: ClassStatistics = memory.prototypes
         return found
 
-    def classify(self, network: "Network", memory: Any, f: Tensor) -> Tensor:
+    def classify(self, network: Network, memory: Any, f: Tensor) -> Tensor:
         return super().classify(network, memory.prototypes, f)
 
     def novelty(self, memory: Any, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:

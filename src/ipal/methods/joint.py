@@ -8,7 +8,7 @@ fresh weights. Keeps everything.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -16,13 +16,9 @@ from torch import Tensor
 
 from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.task import Task
-from ipal.methods.base import Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Space, TaskContext, Terms
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, class_weights
 from ipal.methods.shared.exemplars import AllTasks, disjoint_union, grown, owned
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 def uniform_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -60,13 +56,13 @@ class Joint(HeadClassifier):
         known = memory.data
         return task if known is None else grown(known, task) or disjoint_union(known, task)
 
-    def starting_network(self, network: "Network", fresh: Callable[[], "Network"]) -> "Network":
+    def starting_network(self, network: Network, fresh: Callable[[], Network]) -> Network:
         return fresh()
 
     def learning_rate(self, train: TrainConfig, *, is_first: bool) -> float:
         return train.lr_base  # every task is learned from the beginning
 
-    def loss(self, network: "Network", memory: Any, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         logits, labels = network(batch.graph), context.labels[batch.positions]
         if not self.label_smoothing:
             return {"cross_entropy": balanced_cross_entropy(logits, labels)}
@@ -75,5 +71,5 @@ class Joint(HeadClassifier):
             "label_smoothing": self.label_smoothing * uniform_cross_entropy(logits, labels),
         }
 
-    def end_task(self, network: "Network", memory: AllTasks, context: TaskContext, rng: torch.Generator) -> AllTasks:
+    def end_task(self, network: Network, memory: AllTasks, context: TaskContext, rng: torch.Generator) -> AllTasks:
         return AllTasks(owned(context.task))

@@ -7,18 +7,14 @@ gradient does not fade with the temperature and `strength` means the same at eac
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from ipal.config import NonNegative, Positive, TrainConfig
-from ipal.methods.base import TaskContext, Terms
+from ipal.methods.base import Batch, Network, TaskContext, Terms
 from ipal.methods.classifier import Classifier, node_cross_entropy
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 def output_distillation(logits: Tensor, before: Tensor, T: float) -> Tensor:
@@ -41,14 +37,13 @@ class LwFContext(TaskContext):
     outputs: Tensor | None
     """Of the teacher, for all training nodes; None at the first task."""
 
-    def outputs_of(self, batch: "Batch") -> Tensor:
+    def outputs_of(self, batch: Batch) -> Tensor:
         """Of the teacher, for a batch's nodes."""
-        assert self.outputs is not None, "there is a teacher"
-        assert self.teacher is not None, "likewise"
+        assert self.outputs is not None, "it is not the first task"
         if isinstance(batch.positions, slice):
             return self.outputs
         with torch.no_grad():
-            found: Tensor = self.teacher.classifier(self.before_of(batch))
+            found: Tensor = cast(Network, self.teacher).classifier(self.before_of(batch))
         return found
 
 
@@ -71,9 +66,7 @@ class LwF(Classifier):
             outputs = None if seen.teacher is None else seen.teacher.classifier(seen.before)
         return seen.extended(LwFContext, outputs=outputs)
 
-    def loss(
-        self, network: "Network", memory: None, batch: "Batch", context: LwFContext, rng: torch.Generator
-    ) -> Terms:
+    def loss(self, network: Network, memory: None, batch: Batch, context: LwFContext, rng: torch.Generator) -> Terms:
         logits = network(batch.graph)
         terms = {"cross_entropy": node_cross_entropy(logits, batch.positions, context, self.competing)}
         if context.teacher is not None:

@@ -7,19 +7,15 @@ tasks a running mean weighted by their numbers of nodes. The anchor is the netwo
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ipal.config import NonNegative, TrainConfig
-from ipal.methods.base import Parameters, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Parameters, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier
 from ipal.methods.shared.anchored import Anchor
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 def length_gradient(logits: Tensor) -> Tensor:
@@ -67,7 +63,7 @@ class MAS(Classifier):
         return SensitivityMemory(Anchor({}, {}), 0)
 
     def loss(
-        self, network: "Network", memory: SensitivityMemory, batch: "Batch", context: Any, rng: torch.Generator
+        self, network: Network, memory: SensitivityMemory, batch: Batch, context: Any, rng: torch.Generator
     ) -> Terms:
         terms = super().loss(network, memory, batch, context, rng)
         if memory.anchor.importance:
@@ -75,7 +71,7 @@ class MAS(Classifier):
         return terms
 
     def end_task(
-        self, network: "Network", memory: SensitivityMemory, context: TaskContext, rng: torch.Generator
+        self, network: Network, memory: SensitivityMemory, context: TaskContext, rng: torch.Generator
     ) -> SensitivityMemory:
         compute, task = context.compute, context.task
         new = compute.importance(network, task, length_gradient(compute.outputs(network, task)), torch.abs)

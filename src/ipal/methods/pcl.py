@@ -5,19 +5,14 @@ Differences from the paper: products are cosines, as everywhere here. Old protot
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from ipal.config import TrainConfig
-from ipal.methods.base import TaskContext, Terms
+from ipal.methods.base import Batch, Network, TaskContext, Terms
 from ipal.methods.shared.prototypes import PrototypeClassifier, PrototypeContext, PrototypeMemory
 from ipal.nn import losses
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +28,9 @@ class PCL(PrototypeClassifier):
 
     def loss(
         self,
-        network: "Network",
+        network: Network,
         memory: PrototypeMemory,
-        batch: "Batch",
+        batch: Batch,
         context: PrototypeContext,
         rng: torch.Generator,
     ) -> Terms:
@@ -47,6 +42,6 @@ class PCL(PrototypeClassifier):
         return {"contrast": losses.prototype_contrast(losses.unit(f), y, mu, self.tau, absent=absent)}
 
     def end_task(
-        self, network: "Network", memory: PrototypeMemory, context: PrototypeContext, rng: torch.Generator
+        self, network: Network, memory: PrototypeMemory, context: PrototypeContext, rng: torch.Generator
     ) -> PrototypeMemory:
         return context.learned(memory, context.embeddings(network))

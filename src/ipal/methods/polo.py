@@ -5,22 +5,18 @@ Prototypes weigh low-density nodes and follow the drift of nearby nodes and prot
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ipal.config import NonNegative, TrainConfig
-from ipal.methods.base import Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, node_cross_entropy
 from ipal.methods.shared.prototypes import PrototypeMemory
 from ipal.nn import losses
 from ipal.nn.head import Head
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 def density_prototype(f: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,7 +94,7 @@ class POLO(Classifier):
     def prepare(self, memory: Any, context: TaskContext) -> TaskContext:
         return context.with_before()
 
-    def loss(self, network: "Network", memory: Any, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         f, head, old = network.encoder(batch.graph), network.classifier, context.old
         terms = {"cross_entropy": node_cross_entropy(head(f), batch.positions, context, self.competing)}
         if context.before is not None and len(old):
@@ -109,7 +105,7 @@ class POLO(Classifier):
             terms["distillation"] = self.kappa * losses.feature_distillation(f, context.before_of(batch))
         return terms
 
-    def end_task(self, network: "Network", memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
+    def end_task(self, network: Network, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
         f = context.embeddings(network)
         if context.before is not None and len(context.old):
             moved = corrected_prototypes(memory.mean[context.old], f, context.before, self.rho)

@@ -5,7 +5,7 @@ Gaussians of old classes. Differences from the paper: it names no number of draw
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ipal.config import Draws, TrainConfig
-from ipal.methods.base import Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, Competing
 from ipal.methods.shared.prototypes import PrototypeContext, PrototypeMemory
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 def replay_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -52,7 +48,7 @@ class PR(Classifier):
         return PrototypeContext.of(context, np.ones(len(context.task.nodes)))
 
     def loss(
-        self, network: "Network", memory: PrototypeMemory, batch: "Batch", context: Any, rng: torch.Generator
+        self, network: Network, memory: PrototypeMemory, batch: Batch, context: Any, rng: torch.Generator
     ) -> Terms:
         """Eq. 1."""
         terms = super().loss(network, memory, batch, context, rng)
@@ -63,6 +59,6 @@ class PR(Classifier):
         return terms
 
     def end_task(
-        self, network: "Network", memory: PrototypeMemory, context: PrototypeContext, rng: torch.Generator
+        self, network: Network, memory: PrototypeMemory, context: PrototypeContext, rng: torch.Generator
     ) -> PrototypeMemory:
         return context.learned(memory, context.embeddings(network))

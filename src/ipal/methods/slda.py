@@ -55,7 +55,7 @@ class SLDA(PropagatedFeatures):
         n, device = space.num_features, space.device
         if device.type == "cpu":
             free_memory.need(8 * n**2, f"The covariance of {n} features", "use fewer features")
-        return ScatterMemory(FeatureSums.empty(n, device), torch.zeros(n, n, device=device), None, None)
+        return ScatterMemory(FeatureSums.empty(n, device), torch.zeros(n, n, device=device))
 
     def end_task(self, network: None, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
         runtime = context.compute.runtime
@@ -65,10 +65,9 @@ class SLDA(PropagatedFeatures):
 
     def solved(self, memory: ScatterMemory) -> tuple[Tensor, Tensor]:
         """Weights and offsets of the classes; solved when they are first asked for."""
-        return memory.solved(lambda: discriminant(memory.sums.mean, memory.covariance, self.shrinkage))
-
-    def complete(self, memory: ScatterMemory) -> ScatterMemory:
-        return ScatterMemory(memory.sums, memory.scatter, *self.solved(memory))
+        return memory.sums.derived(
+            "discriminant", None, lambda: discriminant(memory.sums.mean, memory.covariance, self.shrinkage)
+        )
 
     def forward(self, memory: Any, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         weights, offsets = self.solved(memory)
@@ -99,4 +98,4 @@ class SLDA(PropagatedFeatures):
         return found
 
     def of_classes(self, memory: ScatterMemory, classes: Sequence[int]) -> ScatterMemory:
-        return ScatterMemory(memory.sums.of_classes(classes), memory.scatter, None, None)
+        return ScatterMemory(memory.sums.of_classes(classes), memory.scatter)

@@ -15,20 +15,16 @@ edges and K units (15e6 on a task of Coauthor CS's size), less than the forward 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ipal.config import NonNegative, TrainConfig
-from ipal.methods.base import Parameters, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Parameters, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, node_cross_entropy
 from ipal.methods.shared.anchored import Anchor
 from ipal.methods.shared.attention import attention_gradient
-
-if TYPE_CHECKING:
-    from ipal.backend.batches import Batch
-    from ipal.nn.network import Network
 
 
 def gradient_length(gradients: list[Tensor]) -> Tensor:
@@ -59,7 +55,7 @@ class TWP(Classifier):
     def init(self, space: Space) -> Anchor:
         return Anchor({}, {})
 
-    def loss(self, network: "Network", memory: Anchor, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+    def loss(self, network: Network, memory: Anchor, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         terms = super().loss(network, memory, batch, context, rng)
         if memory.importance:
             terms["pull"] = memory.pull(dict(network.named_parameters()))
@@ -74,11 +70,11 @@ class TWP(Classifier):
             terms["minimal"] = self.beta * gradient_length(list(gradients))
         return terms
 
-    def end_task(self, network: "Network", memory: Anchor, context: TaskContext, rng: torch.Generator) -> Anchor:
+    def end_task(self, network: Network, memory: Anchor, context: TaskContext, rng: torch.Generator) -> Anchor:
         return memory.with_task(self._importance(network, context), network.tensors())
 
     @torch.enable_grad()
-    def _importance(self, network: "Network", context: TaskContext) -> Parameters:
+    def _importance(self, network: Network, context: TaskContext) -> Parameters:
         compute, task, named = context.compute, context.task, dict(network.named_parameters())
         loss = node_cross_entropy(compute.outputs(network, task), slice(None), context, self.competing)
         by_loss = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)

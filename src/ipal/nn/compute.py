@@ -21,8 +21,7 @@ from ipal.nn import propagated_features
 from ipal.nn.embed import embeddings
 from ipal.nn.encoders import Encoder
 from ipal.nn.network import Network
-from ipal.nn.per_node_gradients import network_importance, whole_propagation
-from ipal.nn.slope_patterns import Size
+from ipal.nn.per_node_gradients import Size, network_importance, whole_propagation
 
 ROWS_AT_ONCE = 4096
 
@@ -139,10 +138,13 @@ class TensorCompute(ABC):
             found.append((walked / row_lengths(walked[:, : part.linear])).float())
         return torch.cat(found, dim=1)
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def propagated(self, *given: Any, **options: Any) -> NoReturn:
         raise ConfigError(
-            f"The method cannot be exported or explained: its predictions use `{name}`, which gives no tensors."
+            "The method cannot be exported or explained: its predictions use `propagated`, `walked` or `unit_rows`, "
+            "which give no tensors."
         )
+
+    walked = unit_rows = propagation = outputs = labels = propagated
 
 
 def row_lengths(rows: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import io
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib.style
 import numpy as np
@@ -37,21 +37,13 @@ DASHES = ("--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX<>hp8dH"
 
 
-class Mark(NamedTuple):
-    """Colour, line and marker of a method."""
-
-    colour: str
-    dash: Any
-    marker: str
-
-
-def mark_for(key: str, others: Sequence[str]) -> Mark:
-    """The same in all figures for a known method; other rows continue the cycle in the order of `others`."""
-    own = {paper.OURS: Mark("black", "-", "*"), CLOSED_FORM: Mark("#882255", "-", "s")}
-    if key in own:
-        return own[key]
-    index = [name for name in dict.fromkeys([*paper.METHODS, *others]) if name not in own].index(key)
-    return Mark(COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)])
+def look_of(key: str, others: Sequence[str]) -> dict[str, Any]:
+    """Colour, line and marker: the same in all figures for a known method; other rows continue in their order."""
+    own: dict[str, tuple[Any, ...]] = {paper.OURS: ("black", "-", "*"), CLOSED_FORM: ("#882255", "-", "s")}
+    if key not in own:
+        index = [name for name in dict.fromkeys([*paper.METHODS, *others]) if name not in own].index(key)
+        own[key] = (COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)])
+    return dict(zip(("color", "linestyle", "marker"), own[key], strict=True))
 
 
 def write_figure(stem: Path, draw: Callable[[], Figure | None], kinds: Sequence[str] = (".svg", ".png")) -> list[Path]:
@@ -113,11 +105,11 @@ def learning_dynamics(bench: Comparison) -> Figure | None:
     figure = blank(7.2, 4.4)
     axes = figure.subplots()
     for row in rows:
-        curves = np.array([run.curve for run in row.runs])
+        curves = np.array([run.result.average_performance_curve for run in row.runs])
         mean, steps = curves.mean(axis=0), np.arange(1, curves.shape[1] + 1)
-        mark, is_best = mark_for(row.key, [one.key for one in bench.rows]), row is bench.best
+        look, is_best = look_of(row.key, [one.key for one in bench.rows]), row is bench.best
         name = row.title if len(row.title) <= 26 else row.title[:25] + "…"
-        look = {"color": mark.colour, "linestyle": mark.dash, "marker": mark.marker, "label": f"{name} {mean[-1]:.1f}"}
+        look["label"] = f"{name} {mean[-1]:.1f}"
         axes.plot(steps, mean, linewidth=2.4 if is_best else 1.2, markersize=8 if is_best else 5, **look)
         if is_best and len(curves) > 1:
             deviation = curves.std(axis=0, ddof=1)
@@ -142,8 +134,8 @@ def gamma_curves(benches: Sequence[Comparison]) -> Figure | None:
         for index, (label, scores) in enumerate(lines.items()):
             gammas, means = sorted(scores), [scores[gamma].mean for gamma in sorted(scores)]
             best = gammas[int(np.argmax(means))]
-            mark = mark_for(paper.OURS if index == 0 else label, list(lines))
-            look = {"color": mark.colour, "linestyle": mark.dash, "marker": "o", "markersize": 4, "linewidth": 1.2}
+            look = look_of(paper.OURS if index == 0 else label, list(lines))
+            look |= {"marker": "o", "markersize": 4, "linewidth": 1.2}
             look["label"] = f"{label}: highest at γ = {best:g}: {pretty(scores[best])}"
             axes.errorbar(gammas, means, [scores[gamma].deviation or 0.0 for gamma in gammas], capsize=2, **look)
             star = {"marker": "*", "markersize": 13, "markeredgecolor": "black", "markerfacecolor": "white"}

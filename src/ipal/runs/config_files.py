@@ -21,10 +21,12 @@ def read_config_file(path: Path) -> Tree:
         raise ConfigError(f"The configuration file {path}{error.place} {error}.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The configuration file {path} cannot be read as text.") from error
-    if not isinstance(tree or {}, dict) or not all(isinstance(key, str) for key in tree or {}):
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"The configuration file {path} must hold settings as 'name: value' lines.")
     # The format version in a stored run's config.yaml is no setting.
-    return {key: value for key, value in (tree or {}).items() if key != "format"}
+    return {key: value for key, value in tree.items() if key != "format"}
 
 
 def presets() -> dict[str, Path]:

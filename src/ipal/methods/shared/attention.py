@@ -1,14 +1,12 @@
 """Attention between neighbours, whose squared length TWP differentiates (Liu, Yang & Wang 2021)."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from ipal.backend.sparse import SparseMatrix
-    from ipal.data.graph import Graph
+from ipal.backend.sparse import SparseMatrix
+from ipal.data.graph import Graph
 
 # Numbers in the largest array of one chunk of edges.
 CHUNK = 2**24
@@ -45,7 +43,7 @@ def attention_length_gradient(a: Tensor, starts: Tensor) -> Tensor:
     return 2 * a * (a - lengths[_rows(starts, len(a))])
 
 
-def attention_gradient(h: Tensor, graph: "Graph", edges: "SparseMatrix") -> Tensor:
+def attention_gradient(h: Tensor, graph: Graph, edges: SparseMatrix) -> Tensor:
     """Derivative of the mean squared attention length with respect to `h`: two products with one matrix."""
     weights = torch.from_numpy(graph.with_loops.data).to(h.device) if graph.is_weighted else None
     a = attention(h, h, edges.indices, edges.indptr, weights)

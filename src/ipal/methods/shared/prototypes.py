@@ -5,7 +5,7 @@ The memory is an immutable value; no node survives in it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,11 +15,8 @@ from torch import Tensor
 
 from ipal.backend.checks import check_counts, require
 from ipal.config import Positive
-from ipal.methods.base import Space, TaskContext, Trained
+from ipal.methods.base import Network, Space, TaskContext, Trained
 from ipal.nn.losses import unit
-
-if TYPE_CHECKING:
-    from ipal.nn.network import Network
 
 
 def weighted_mean(f: Tensor, r: Tensor) -> Tensor:
@@ -205,7 +202,7 @@ class PrototypeClassifier(Trained):
         """Of every row of `a` with every row of `b`."""
         return self.directed(a) @ self.directed(b).T
 
-    def classify(self, network: "Network", memory: Any, f: Tensor) -> Tensor:
+    def classify(self, network: Network, memory: Any, f: Tensor) -> Tensor:
         return self.product(f, memory.mean)
 
     def probabilities(self, memory: Any, scores: Tensor, graph: Any, compute: Any, nodes: Any = None) -> Tensor:

@@ -1,6 +1,6 @@
 """Sums of features by class, and one matrix of how features scatter within classes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.checks import check_symmetric, require
+from ipal.backend.checks import check_symmetric
 from ipal.data.graph import some_features
 from ipal.data.task import Task
 from ipal.methods.shared.propagated_features import FeatureSums
@@ -19,26 +19,16 @@ ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class ScatterMemory:
-    """Never changed in place: learning gives another one. Weights and offsets follow from the rest."""
+    """Never changed in place: learning gives another one."""
 
     sums: FeatureSums
     """per class: sum of its propagated features, number of nodes behind it"""
     scatter: Tensor
     """sum of products of features within classes, one matrix for all"""
-    weights: Tensor | None
-    """weights of every class"""
-    offsets: Tensor | None
-    """offset of every class"""
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
         self.sums.check(classes, parameters, whole)
         check_symmetric(self.scatter, "scatter")
-        shapes = (classes, self.sums.sum.shape[1]), (classes,)
-        for name, shape in zip(("weights", "offsets"), shapes, strict=True):
-            part, dtype = getattr(self, name), self.scatter.dtype
-            if part is not None:
-                require(tuple(part.shape) == shape, "it has not one discriminant for every class")
-                require(part.dtype == dtype, f"'{name}' holds {part.dtype} instead of {dtype}")
 
     def finite_parts(self) -> dict[str, Tensor]:
         """No product is larger than two squares."""
@@ -48,12 +38,6 @@ class ScatterMemory:
     def covariance(self) -> Tensor:
         """Of all classes together."""
         return self.scatter / max(1, int(self.sums.count.sum()) - len(self.sums.count))
-
-    def solved(self, solve: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Weights and offsets: those that were read from a file, or solved once."""
-        if self.weights is not None and self.offsets is not None:
-            return self.weights, self.offsets
-        return self.sums.derived("discriminant", None, solve)
 
     def learned(self, sums: FeatureSums, rows: Iterable[tuple[bool, Tensor]]) -> "ScatterMemory":
         """With further rows around their class means (see `centred`)."""
@@ -65,7 +49,7 @@ class ScatterMemory:
                 _add(scatter, parts)
                 parts = []
         _add(scatter, parts)
-        return ScatterMemory(sums, scatter, None, None)
+        return ScatterMemory(sums, scatter)
 
     def regrouped(self, sums: FeatureSums) -> "ScatterMemory":
         """With the same nodes in other classes.
@@ -73,7 +57,7 @@ class ScatterMemory:
         Products of all rows stay the same: what leaves the means is in the scatter, and the other way round.
         """
         before, after = (one.sum.double().T @ one.mean.double() for one in (self.sums, sums))
-        return ScatterMemory(sums, (self.scatter.double() + before - after).to(self.scatter), None, None)
+        return ScatterMemory(sums, (self.scatter.double() + before - after).to(self.scatter))
 
     def without(self, sums: FeatureSums, rows: Iterable[Tensor]) -> "ScatterMemory":
         """Without some rows; `sums` are those of the others."""
@@ -82,7 +66,7 @@ class ScatterMemory:
             some = part.to(products)
             products -= some.T @ some
         products -= sums.sum.double().T @ (sums.sum.double() / sums.count.clamp_min(1)[:, None])
-        return ScatterMemory(sums, products.to(self.scatter), None, None)
+        return ScatterMemory(sums, products.to(self.scatter))
 
     def products(self) -> Tensor:
         """Sum of products of all rows: what scatters around the class means, and the means."""

@@ -5,12 +5,7 @@ import torch
 from ipal.config import EncoderConfig
 from ipal.nn.encoders.appnp import APPNP
 from ipal.nn.encoders.base import Encoder
-from ipal.nn.encoders.gat import GAT
-from ipal.nn.encoders.gcn import GCN
-from ipal.nn.encoders.gin import GIN
-from ipal.nn.encoders.linear import Linear
-from ipal.nn.encoders.sage import SAGE
-from ipal.nn.encoders.skip import Skip
+from ipal.nn.encoders.convolutions import GAT, GCN, GIN, SAGE, Linear, Skip
 from ipal.system.plugins import Registry
 
 __all__ = ["APPNP", "ENCODERS", "GAT", "GCN", "GIN", "SAGE", "Encoder", "Linear", "Skip"]

@@ -8,7 +8,7 @@ from ipal.backend.propagated import DEFAULTS, Columns, Propagated
 from ipal.config import EncoderConfig, TestGraph
 from ipal.errors import ConfigError
 from ipal.nn.encoders.base import Encoder, Parameters, Shapes
-from ipal.nn.encoders.linear import Linear
+from ipal.nn.encoders.convolutions import Linear
 from ipal.system import free_memory
 
 
