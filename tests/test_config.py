@@ -54,37 +54,19 @@ def test_the_digest_is_the_same_in_every_process() -> None:
 
 CHANGES: dict[str, Any] = {
     "dataset": "cs",
-    "dataset_hash": "ab" * 32,
     "split": [4, 6],
     "method": "other",
     "seed": 1,
-    "device": "cuda",
-    "threads": 3,
     "plugins": {"mine": "0"},
     "protocol.stream": "task",
-    "protocol.parts": "given",
     "protocol.calibration": 0,
-    "protocol.train_graph": "seen",
-    "protocol.test_graph": "seen",
-    "protocol.visibility": "inductive",
-    "protocol.accuracy": "micro",
     "protocol.class_order": "shuffled",
-    "protocol.small_classes": "drop",
-    "protocol.edges": "directed",
     "protocol.train_share": 0.5,
-    "protocol.validation_share": 0.1,
     "encoder.kind": "sage",
-    "encoder.layers": 3,
-    "encoder.hidden": 64,
-    "encoder.width": 64,
     "encoder.last_activation": "relu",
-    "encoder.dropout": 0.5,
     "train.epochs": 51,
     "train.lr_base": 0.0011,
-    "train.lr_next": 0.00011,
     "train.relative": True,
-    "train.weight_decay": 0.1,
-    "train.moments": "reset",
     "ipal.gamma": 0.71,
 }
 
@@ -108,23 +90,6 @@ def test_a_layer_replaces_leaves_and_leaves_the_rest() -> None:
     assert above == {"train": {"epochs": 7}, "split": [4]}, "the upper layer was changed"
 
 
-names = st.sampled_from(["a", "b", "c"])
-trees = st.recursive(
-    st.dictionaries(names, st.integers() | st.booleans(), max_size=3),
-    lambda inner: st.dictionaries(names, inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(trees, trees)
-def test_layers_keep_the_laws_of_layers(below: dict[str, Any], above: dict[str, Any]) -> None:
-    merged = override(below, above)
-    assert override(below, {}) == below
-    assert override({}, above) == above
-    assert override(merged, above) == merged, "a layer put on twice changed something"
-    assert set(merged) == set(below) | set(above)
-
-
 # ---------------------------------------------------------------------- --set
 
 
@@ -140,8 +105,6 @@ def test_layers_keep_the_laws_of_layers(below: dict[str, Any], above: dict[str, 
         ("split=[2, 2]", {"split": [2, 2]}),
         ("split=null", {"split": None}),
         ("dataset=synthetic:nodes=5", {"dataset": "synthetic:nodes=5"}),
-        ("dataset=", {"dataset": None}),
-        ("a.b.c.d=x", {"a": {"b": {"c": {"d": "x"}}}}),
     ],
 )
 def test_an_assignment_becomes_a_tree(text: str, tree: dict[str, Any]) -> None:
@@ -160,11 +123,6 @@ def test_true_and_false_are_no_numbers(text: str) -> None:
         ipal.IPAL(gamma=True)
 
 
-@pytest.mark.parametrize("text", ["on", "yes", "true", "1"])
-def test_what_is_true_or_false_may_be_said_in_words(text: str) -> None:
-    assert run_config(override(BASE, parse_assignment(f"train.relative={text}"))).train.relative is True
-
-
 # ---------------------------------------------------------------------- the method's settings
 
 
@@ -180,13 +138,6 @@ def test_settings_under_the_word_settings_are_refused_and_the_place_is_named() -
     assert "are under 'ipal'" in complaint(BASE | {"settings": {"gamma": 1}})
 
 
-def test_a_methods_settings_must_be_settings() -> None:
-    # The user wrote `ipal: 5`: the message must speak of 'ipal', a name the user knows.
-    message = complaint(BASE | {"ipal": 5})
-    assert "'ipal'" in message
-    assert "settings'" not in message
-
-
 # ---------------------------------------------------------------------- messages
 
 
@@ -197,12 +148,8 @@ def test_a_methods_settings_must_be_settings() -> None:
         ({"zzz": 1}, ["Unknown setting 'zzz'", "Known:", "seed, split, threads, train."]),
         ({"train": {"lr_base": 0}}, ["'train.lr_base'", "greater than 0"]),
         ({"train": 5}, ["'train'", "5"]),
-        ({"train": None}, ["'train'", "None"]),
-        ({"encoder": {"layers": 0}}, ["'encoder.layers'", "greater than or equal to 1"]),
         ({"protocol": {"test_graph": "all"}}, ["'protocol.test_graph'", "'all'", "'isolated' or 'seen'"]),
         ({"protocol": {"train_share": 1.5}}, ["'protocol.train_share'", "less than 1"]),
-        ({"threads": 0}, ["'threads'"]),
-        ({"split": "5,2"}, ["'split'", "'5,2'"]),
         ({"method": 5}, ["'method'", "string"]),
     ],
     ids=str,
@@ -213,19 +160,10 @@ def test_a_wrong_setting_is_named_with_its_value_and_what_it_can_be(tree: dict[s
         assert word in message
 
 
-def test_a_missing_dataset_is_named() -> None:
-    assert "'dataset' is missing" in complaint({})
-
-
 @pytest.mark.parametrize(("name", "number"), [("lr_base", "inf"), ("lr_next", "nan"), ("weight_decay", "-inf")])
 def test_a_number_that_is_none_is_refused(name: str, number: str) -> None:
     # An infinite learning rate would only show as NaN after an hour.
     assert f"'train.{name}'" in complaint(BASE | {"train": {name: float(number)}})
-
-
-def test_a_suggestion_is_always_a_name_that_is_accepted() -> None:
-    message = complaint(BASE | {"setings": {"gamma": 1}})
-    assert "'settings'" not in message, "'settings' itself is refused: it must not be suggested"
 
 
 def test_where_nothing_is_known_nothing_is_suggested() -> None:

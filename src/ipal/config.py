@@ -12,8 +12,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import pairwise
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -300,35 +299,21 @@ def run_config(tree: Mapping[str, Any], methods_settings: Iterable[str] = ()) ->
     except ValidationError as error:
         known = [name for name in known_settings(RunConfig) if name != "settings"]
         methods = sorted(methods_settings, key=lambda name: not name.startswith(f"{method}."))
-        if others := tree.keys() & {name.partition(".")[0] for name in methods} - {str(method)}:
-            other = min(others)
-            raise ConfigError(
-                f"The settings '{other}' are of another method than '{method}': add --method {other}."
-            ) from error
-        raise explain(
-            error,
-            [*known, str(method), *methods],
-            renamed={"settings": str(method)},
-        ) from error
+        for other in sorted(tree.keys() & {name.partition(".")[0] for name in methods} - {str(method)}):
+            message = f"The settings '{other}' are of another method than '{method}': add --method {other}."
+            raise ConfigError(message) from error
+        raise explain(error, [*known, str(method), *methods], settings=str(method)) from error
 
 
-def explain(
-    error: ValidationError,
-    known: Iterable[str],
-    prefix: str = "",
-    renamed: Mapping[str, str] | None = None,
-) -> ConfigError:
-    """The first error of pydantic as one sentence."""
+def explain(error: ValidationError, known: Iterable[str], prefix: str = "", settings: str = "settings") -> ConfigError:
+    """The first error of pydantic as one sentence; `settings` is what the user calls the section of that name."""
     first = error.errors()[0]
-    own = first.get("ctx", {}).get("error")
-    if isinstance(own, ConfigError):
-        return own
     if isinstance(first["input"], dict):
         # For a section in a union, the error inside it is more helpful than that another branch was possible.
         inside = [one for one in error.errors() if len(_keys(one["loc"])) > len(_keys(first["loc"]))]
         first = inside[0] if inside else first
     parts = _keys(first["loc"])
-    path = prefix + ".".join((renamed or {}).get(part, part) for part in parts)
+    path = prefix + ".".join(settings if part == "settings" else part for part in parts)
     if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
         return ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, known)}", path)
     if first["type"] == "missing":
@@ -352,9 +337,7 @@ def known_settings(model: type[BaseModel], prefix: str = "") -> list[str]:
     """Dotted names of all fields, also within sections."""
     names = []
     for name, field in model.model_fields.items():
-        kinds = (
-            get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,)
-        )
+        kinds = get_args(field.annotation) or (field.annotation,)  # of a union, its branches
         sections = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
         for section in sections:
             names += known_settings(section, f"{prefix}{name}.")

@@ -109,13 +109,8 @@ class Qualified(UserWarning):
     """A result rests on less than usual; the message says on what."""
 
 
-def say_ignored(what: str) -> None:
-    """Warn about an unused part of the input; as of every warning, Python shows the first one of its text."""
-    say_unused(f"{what}; an edge counts by its weight (edge_weight) alone, whatever its attributes or type")
-
-
 def say_unused(what: str) -> None:
-    """Warn about an unused part of the input of any kind."""
+    """Warn about an unused part of the input; as of every warning, Python shows the first one of its text."""
     warnings.warn(f"Not used: {what}.", IgnoredInput, stacklevel=3)
 
 

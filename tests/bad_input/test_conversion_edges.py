@@ -45,32 +45,9 @@ def test_a_transposed_adjacency_is_read_as_edges(form: str) -> None:
     assert len(found.edges[0])
 
 
-def test_learning_from_adj_t_is_learning_from_edge_index() -> None:
-    data = some_data()
-    other = Data(x=data.x, y=data.y, adj_t=adjacency("sparse_csr"))
-    a, b = (NCM().partial_fit(each) for each in (data, other))
-    assert np.array_equal(a.predict_proba(data), b.predict_proba(data))
-    assert np.array_equal(a.predict_proba(data), a.predict_proba(other))
-    assert not np.array_equal(a.predict_proba(data), a.predict_proba(Data(x=data.x)))
-
-
 def test_edge_index_and_adj_t_are_not_both_taken() -> None:
     with pytest.raises(DataError, match=r"Edges are said twice.*del data\.adj_t or del data\.edge_index"):
         graph_of(some_data(adj_t=adjacency("sparse_csr")))
-
-
-@pytest.mark.parametrize(
-    ("adj_t", "words"),
-    [
-        (torch.eye(3).to_sparse(), r"a square matrix of numbers, 40 by 40; this one is .*3, 3"),
-        (torch.zeros(N).to_sparse(), "a square matrix of numbers"),
-        ([[0, 1]], r"a square matrix of numbers, 40 by 40; this one is \[\[0, 1\]\]"),
-        (torch.zeros(N, N, device="meta"), "adj_t cannot be made an array"),
-    ],
-)
-def test_what_is_no_transposed_adjacency_is_refused(adj_t: Any, words: str) -> None:
-    with pytest.raises(DataError, match=words):
-        graph_of(Data(x=torch.from_numpy(X), adj_t=adj_t))
 
 
 # ---------------------------------------------------------------------- weights
@@ -82,11 +59,8 @@ MATRIX = SUMS / np.maximum(TIMES, 1) * (1 - np.eye(N, dtype=np.float32))
 WEIGHTED: dict[str, Callable[[], dict[str, Any]]] = {
     "edge_weight": lambda: {"edge_weight": torch.from_numpy(WEIGHTS)},
     "a column": lambda: {"edge_weight": torch.from_numpy(WEIGHTS)[:, None]},
-    "float64 with a gradient": lambda: {"edge_weight": torch.from_numpy(WEIGHTS).double().requires_grad_()},
     "NumPy's": lambda: {"edge_weight": WEIGHTS},
-    "a list": lambda: {"edge_weight": WEIGHTS.tolist()},
     "adj_t": lambda: {"edge_index": None, "adj_t": torch.from_numpy(MATRIX).to_sparse_csr()},
-    "dense adj_t": lambda: {"edge_index": None, "adj_t": torch.from_numpy(MATRIX)},
     "adj_t of SciPy": lambda: {"edge_index": None, "adj_t": sp.csr_array(MATRIX)},
 }
 
@@ -102,9 +76,6 @@ def test_weights_of_edges_are_read(form: str) -> None:
 NO_WEIGHTS: dict[str, tuple[dict[str, Any], str]] = {
     "negative": ({"edge_weight": -torch.from_numpy(WEIGHTS)}, "finite and positive"),
     "too many": ({"edge_weight": torch.ones(E.shape[1] + 1)}, "one number for each of the 120 edges"),
-    "None among them": ({"edge_weight": [None] * E.shape[1]}, "holds object"),
-    "complex": ({"edge_weight": torch.from_numpy(WEIGHTS) * 1j}, "holds complex64"),
-    "on no device": ({"edge_weight": torch.ones(E.shape[1], device="meta")}, "cannot be made an array"),
     "ragged": ({"edge_weight": [[1.0], [1.0, 2.0]]}, "same length"),
     "negative in adj_t": ({"edge_index": None, "adj_t": -torch.from_numpy(MATRIX)}, "finite and positive"),
     "complex adj_t": (
@@ -138,9 +109,7 @@ def test_what_is_said_about_edges_and_not_used_is_warned_about(name: str) -> Non
     data = some_data(**NOT_USED[name])
     with pytest.warns(IgnoredInput) as found:
         learner = NCM().partial_fit(data)
-    assert [str(warning.message) for warning in found] == [
-        f"Not used: {name}; an edge counts by its weight (edge_weight) alone, whatever its attributes or type."
-    ]
+    assert [str(warning.message) for warning in found] == [f"Not used: {name}; an edge counts by edge_weight alone."]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IgnoredInput)
         assert np.array_equal(learner.predict_proba(data), learner.predict_proba(some_data()))
@@ -166,15 +135,11 @@ def test_a_process_warns_once(tmp_path: Path) -> None:
 A = adjacency("strided").T.contiguous()
 EDGES: dict[str, tuple[Any, str, Callable[[Any], Any] | None]] = {
     "sparse tensor": (A.to_sparse(), "to_edge_index(A)[0]", lambda a: to_edge_index(a)[0]),
-    "csr tensor": (A.to_sparse_csr(), "to_edge_index(A)[0]", lambda a: to_edge_index(a)[0]),
     "SciPy's": (sp.csr_array(A.numpy()), "from_scipy_sparse_matrix(A)[0]", lambda a: from_scipy_sparse_matrix(a)[0]),
     "turned": (torch.from_numpy(E.T.copy()), "edge_index.T", lambda e: e.T),
     "adjacency": (A, "np.stack(A.nonzero())", lambda a: np.stack(a.numpy().nonzero())),
     "floats": (torch.from_numpy(E).double(), "edge_index.long()", lambda e: e.long()),
-    "bfloat16": (torch.from_numpy(E).bfloat16(), "edge_index.long()", lambda e: e.long()),
-    "floats of NumPy": (E.astype(float), ".astype(int)", lambda e: e.astype(int)),
     "bools": (torch.from_numpy(E > 3), "whole numbers", None),
-    "beyond 32 bits": (torch.from_numpy(one(E, (0, 0), 2**33)), f"points to node {2**33}", None),
     "beyond 64 bits": (one(E.astype(np.uint64), (0, 0), 2**64 - 1), f"points to node {2**64 - 1}", None),
     "meta": (torch.zeros(2, 3, dtype=torch.long, device="meta"), "cannot be made an array", None),
 }
@@ -192,11 +157,4 @@ def test_a_dense_adjacency_is_not_taken_for_no_edges() -> None:
     with pytest.raises(DataError, match=r"dense_to_sparse\(A\)"):
         graph_of(data)
     data.edge_index = dense_to_sparse(data.adj)[0]
-    assert np.array_equal(graph_of(data).edges, expected())
-
-
-@pytest.mark.parametrize("kind", [np.int32, np.uint8, np.uint64, np.int64])
-def test_edges_of_any_whole_numbers_are_read(kind: type) -> None:
-    data = some_data()
-    data.edge_index = E.astype(kind)
     assert np.array_equal(graph_of(data).edges, expected())

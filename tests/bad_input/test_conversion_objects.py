@@ -16,7 +16,7 @@ import ipal
 from ipal import IPAL, NCM, DataError
 from ipal.deploy import predict
 from ipal.estimator.convert.pyg import graph_of, task_of
-from tests.bad_input.support import E, N, X, Y, expected, some_data
+from tests.bad_input.support import E, N, X, Y, some_data
 
 DATASET = ipal.load_dataset("synthetic:nodes=60,classes=3,features=4")
 
@@ -55,12 +55,6 @@ def test_something_else_than_a_data_is_refused_with_the_line_that_converts_it(ki
         assert str(refusal.value).count(". ") == 0, "one sentence"
     if converted is not None:
         assert len(NCM().partial_fit(converted(given)).classes_)
-
-
-def test_a_batch_is_one_graph_of_several() -> None:
-    both = task_of(Batch.from_data_list([some_data(), some_data()]))
-    assert both.graph.num_nodes == 2 * N
-    assert np.array_equal(both.graph.edges[:, : len(expected()[0])], expected())
 
 
 def test_a_hetero_data_is_refused_with_the_line_that_converts_it(fitted: IPAL) -> None:

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from ipal import ConfigError, TrainConfig
+from ipal import TrainConfig
 from ipal.backend.adam import Adam
 from ipal.backend.finite import not_finite
-from ipal.bench.suite import choose
 from ipal.config import EncoderConfig, run_config
 from ipal.errors import NonFiniteError
 from ipal.estimator.learner import Learner
@@ -19,7 +18,6 @@ from ipal.estimator.learners import learner_class
 from ipal.estimator.registry import METHODS
 from ipal.methods.base import Trained
 from ipal.runs import runner
-from ipal.runs.manifest import GridPoint
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.state.snapshot import Snapshot
 from tests.bad_input.support import GRAPH, SMALL, X, some_data
@@ -51,14 +49,6 @@ def test_training_that_diverges_is_an_error_which_names_epoch_and_term(method: s
         learner(method, lr_base=1e38, lr_next=1e38).partial_fit(part(0))
 
 
-@pytest.mark.parametrize("method", [name for name in TRAINED if name not in ("joint", "ipal-online")])
-def test_so_is_training_that_diverges_in_a_later_task(method: str) -> None:
-    """Not of methods that have one rate for all tasks."""
-    taught = learner(method, lr_next=1e38).partial_fit(part(0))
-    with pytest.raises(NonFiniteError, match=r"in epoch 2 of 3: the loss term '\w+' is NaN"):
-        taught.partial_fit(part(1))
-
-
 @pytest.mark.parametrize("method", TRAINED)
 def test_a_last_step_that_spoils_the_weights_is_an_error(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, after=3)
@@ -85,15 +75,6 @@ def test_what_is_remembered_must_be_finite(method: str) -> None:
         learner(method).partial_fit(part(0, 1e20))
 
 
-@pytest.mark.parametrize("method", ["ncm", "slda"])
-def test_features_that_are_scaled_to_unit_length_may_be_of_any_size(method: str) -> None:
-    taught = learner(method).partial_fit(part(0))
-    usual = taught.predict_proba(part(0))
-    np.testing.assert_allclose(taught.predict_proba(part(0, 1e38)), usual, rtol=1e-4, atol=1e-5)
-    large = learner(method).partial_fit(part(0, 1e38))
-    np.testing.assert_allclose(large.predict_proba(part(0)), usual, rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize("method", TRAINED)
 def test_nodes_whose_scores_are_no_numbers_get_no_class(method: str) -> None:
     taught = learner(method).partial_fit(part(0))
@@ -104,16 +85,6 @@ def test_nodes_whose_scores_are_no_numbers_get_no_class(method: str) -> None:
     for predict in (taught.predict, taught.predict_proba):
         with pytest.raises(NonFiniteError, match=r"the scores of node \d+ cannot be computed"):
             predict(part(0, 1e38))
-
-
-@pytest.mark.parametrize(
-    ("method", "setting", "value"), [("ipal", "tau", 1e-320), ("ncm", "tau", 1e-40), ("ipal", "gamma", 1e39)]
-)
-def test_settings_that_are_zero_or_infinite_in_32_bits_are_refused(method: str, setting: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=rf"'{method}\.{setting}' cannot be .*too large or too small to compute with"):
-        learner_class(METHODS[method])(**{setting: value})
-    with pytest.raises(ConfigError, match=r"'train\.lr_base' cannot be"):
-        run_config({"dataset": "digits", "train": {"lr_base": value}})
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -154,8 +125,8 @@ def assert_stopped(folder: RunFolder) -> None:
         assert not_finite(Snapshot.load(folder.checkpoint).tensors) == []
 
 
-@pytest.mark.parametrize("every", [1, 2, 3, None])
-@pytest.mark.parametrize("method", ["ipal", "bare", "gem"])
+@pytest.mark.parametrize("every", [1, None])
+@pytest.mark.parametrize("method", ["ipal", "gem"])
 def test_a_run_that_diverges_says_where_each_time(method: str, every: int | None, tmp_path: Path) -> None:
     folder, sentence = started(tmp_path, every, method=method)
     assert "in task 2 of 3, epoch 2 of 4: the loss term '" in sentence
@@ -179,12 +150,6 @@ def test_no_checkpoint_is_written_of_weights_that_are_spoilt(tmp_path: Path, mon
     assert (progress["task"], progress["epoch"]) == (1, 1)
 
 
-def test_embeddings_that_cannot_be_measured_stop_a_run(tmp_path: Path) -> None:
-    folder, sentence = started(tmp_path, 1, method="bare", train={"epochs": 2, "lr_base": 1e9})
-    assert "in task 1 of 3: centroids.spread (embeddings of test nodes) holds NaN or infinite values" in sentence
-    assert_stopped(folder)
-
-
 def test_a_run_that_diverges_is_one_sentence_of_the_command(command: Command, tmp_path: Path) -> None:
     words = ("task 1 of 3, epoch 2 of 2", "the loss term 'contrast' is NaN", "lower learning rate")
     run = ("run", *SMALL, "--set", "encoder.kind=gcn", "--set", "train.lr_base=1e38")
@@ -194,9 +159,3 @@ def test_a_run_that_diverges_is_one_sentence_of_the_command(command: Command, tm
     assert complaint(command(*run), *words, underway=True) == sentence
     assert not (folder / "result.json").exists()
     complaint(command("run", *SMALL, "--set", "ipal.tau=1e-320"), "ipal.tau", "1e-320", "too small")
-
-
-def test_a_point_without_a_score_is_not_chosen() -> None:
-    points = [GridPoint(settings={"a": number}, runs=(f"run{number}",)) for number in range(3)]
-    assert choose(points, {"run0": math.nan, "run1": 50.0, "run2": 40.0}) is points[1]
-    assert choose(points, {"run0": math.nan}) is None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipal import IPAL, NCM, Analytic, ConfigError, EncoderConfig, TrainConfig
+from ipal import IPAL, Analytic, ConfigError, EncoderConfig, TrainConfig
 from ipal.cli import render
 from ipal.config import run_config
 from ipal.data.datasets import load
@@ -18,7 +18,7 @@ from ipal.errors import CapacityError, DataError, IpalError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system import free_memory
 from ipal.trackers.record import read
-from tests.bad_input.support import SMALL, Y, some_data
+from tests.bad_input.support import SMALL, some_data
 from tests.hostile_commands import hostile_invocations
 from tests.hostile_files import GRAPHS, RESULTS, HostileFiles, put, sound_result
 from tests.support import Command, complaint, write_graph
@@ -71,22 +71,6 @@ def test_markup_in_names_is_shown_and_not_interpreted(
     assert "\x1b" not in done.out
 
 
-def test_markup_in_a_stored_remark_is_shown(command: Command, tmp_path: Path, hostile: HostileFiles) -> None:
-    folder = RunFolder(finished_run(tmp_path, "data", "remark", "[/x] \x1b[31m"))
-    done = command("show", folder.path)
-    assert done.code == 0, done.err
-    assert "[/x]" in done.out
-    assert "\x1b" not in done.out
-
-
-def test_markup_in_the_name_of_a_flagged_class_is_shown(command: Command) -> None:
-    named = some_data(y=["[/x]", *(f"[/{label}]" for label in Y[1:])])
-    NCM().partial_fit(named).save("model.safetensors")
-    done = command("audit", "model.safetensors")
-    assert done.code == 0, done.err
-    assert done.out.count("[/x]") >= 2  # in the sentence about the smallest class, and in the table
-
-
 def run_in_shell(line: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     program = line.replace("ipal", f"{sys.executable} -m ipal")
     environment = {**os.environ, "NO_COLOR": "1", "IPAL_DATA": str(folder / "no-data")}
@@ -114,17 +98,11 @@ def test_closed_output_and_readers_who_leave_are_no_errors_of_ours(tmp_path: Pat
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Analytic(hops=2), "analytic.ridge, analytic.seed, analytic.steps"),
         (lambda: Analytic(expansion=64), "Unknown setting 'analytic.expansion'"),
         (lambda: Analytic(width=3), "analytic.width"),
-        (lambda: Analytic(steps=10**9), "analytic.steps"),
         (lambda: Analytic(restart=1.0), "analytic.restart"),
-        (lambda: Analytic(restart=()), "analytic.restart"),
-        (lambda: Analytic(ridge=0.0), "analytic.ridge"),
-        (lambda: IPAL(gamma=-1), "ipal.gamma"),
         (lambda: IPAL(gama=1), "Did you mean 'ipal.gamma'"),
         (lambda: IPAL(1), "go by name"),
-        (lambda: IPAL(seed=10**23), "ipal.seed"),
         (lambda: TrainConfig(epochs=-1), "'epochs'"),
         (lambda: EncoderConfig(hiden=1), "Did you mean 'hidden'"),
     ],
@@ -141,60 +119,17 @@ def test_settings_by_hand_are_refused_as_those_of_a_file(make: Any, words: str) 
     [
         {"encoder": {"layers": 100_000}},
         {"encoder": {"hidden": 10**9}},
-        {"encoder": {"width": 10**7}},
         {"train": {"epochs": 10**30}},
-        {"threads": 99_999_999},
-        {"seed": 10**23},
         {"split": [1] * 10**5},
-        {"split": [10**20]},
         {"protocol": {"class_order": [10**20]}},
         {"protocol": {"batch": {"nodes": 5, "fanouts": [1] * 1000}}},
         {"dataset": "a" * 5000},
-        {"method": []},
     ],
     ids=str,
 )
 def test_a_setting_beyond_every_use_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         run_config({"dataset": "digits", **setting})
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("analytic.width=3", ["analytic.width", "4"]),
-        ("analytic.restart=1", ["analytic.restart", "less than 1"]),
-        ("analytic.restart=much", ["analytic.restart"]),
-        ("analytic.hops=[1]", ["analytic.hops", "analytic.steps"]),
-    ],
-    ids=str,
-)
-def test_a_setting_of_the_closed_form_that_cannot_be_is_one_sentence(
-    command: Command, setting: str, words: list[str]
-) -> None:
-    complaint(command("run", "--dataset", "digits", "--method", "analytic", "--set", setting), *words)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (["width=4", "restart=0.2"], ["analytic.width=4", "5 classes", "at least 5"]),
-        (["width=4", "restart=[0.1,0.2]"], ["analytic.width=4", "2 restarts", "at least 8"]),
-        (["width=64", "memory=1e-6"], ["64 columns", "analytic.memory=1e-06", "raise it"]),
-        (
-            ["width=64", "memory=2e-5", "sums=per-class"],
-            ["64 columns", "analytic.memory=2e-05", "analytic.sums=pooled"],
-        ),
-    ],
-    ids=str,
-)
-def test_classes_that_do_not_fit_the_closed_form_are_one_sentence(
-    command: Command, settings: list[str], words: list[str]
-) -> None:
-    graph = "synthetic:nodes=100,classes=5,features=8"
-    given = [part for setting in settings for part in ("--set", f"analytic.{setting}")]
-    done = command("run", "--dataset", graph, "--method", "analytic", *given, "--split", "2,3")
-    complaint(done, *words, underway=True)
 
 
 # ---------------------------------------------------------------------- memory, before it is taken
@@ -212,19 +147,6 @@ def test_a_network_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: p
     monkeypatch.setattr(free_memory, "available", lambda: 10**5)
     with pytest.raises(CapacityError, match=r"5 features.*encoder\.hidden"):
         IPAL(encoder=EncoderConfig(), train=TrainConfig(epochs=1)).partial_fit(some_data())
-
-
-def test_columns_that_only_a_file_claims_are_counted_before_weights_are_made(
-    command: Command, hostile: HostileFiles
-) -> None:
-    done = command("run", "--dataset", hostile.folder / "graph-columns.npz")
-    complaint(done, "2000000000 features", "GiB", underway=True)
-
-
-def test_the_memory_that_is_left_is_known_here() -> None:
-    there = free_memory.available()
-    assert there is not None
-    assert 2**20 < there < 2**50
 
 
 @pytest.mark.parametrize("name", ["bomb", "claims", "shape", "shapes", "digits", "nested", "string", "code", "twice"])
@@ -250,12 +172,6 @@ def finished_run(runs: Path, *change: Any) -> Path:
     return folder.path
 
 
-def test_the_run_that_the_tests_below_damage_is_sound(command: Command, tmp_path: Path) -> None:
-    path = finished_run(tmp_path)
-    assert command("show", path).code == 0
-    assert read(RunFolder(path)).finished
-
-
 @pytest.mark.parametrize("place", range(len(RESULTS)), ids=list(RESULTS))
 def test_a_result_of_wrong_types_is_refused_by_all_who_read_it(
     command: Command, hostile: HostileFiles, place: int
@@ -267,11 +183,6 @@ def test_a_result_of_wrong_types_is_refused_by_all_who_read_it(
         read(folder)
     complaint(command("show", folder.path), "result.json is damaged")
     complaint(command("report", folder.path, "--html"), "result.json is damaged")
-
-
-def test_damaged_results_are_listed_as_such(command: Command, hostile: HostileFiles) -> None:
-    rows = command("list", "runs", "--runs", hostile.folder / "runs", "--json").json
-    assert {row["status"] for row in rows} == {"damaged"}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.cli.merge_and_forget_support import graphs_of
@@ -68,24 +67,6 @@ def test_it_says_in_words_what_is_kept_and_what_that_reveals(command, closed_for
     words = " ".join(command("audit", "analytic", "--data", GRAPH).out.split())
     assert "Rows of raw features were looked for in the model (240 nodes): none found." in words
     assert "proves nothing" in words
-
-
-def test_stored_nodes_are_named(command):
-    command("run", "--dataset", GRAPH, "--method", "er-gnn", "--set", "train.epochs=1")
-    words = " ".join(command("audit", "er-gnn", "--data", GRAPH).out.split())
-    assert "Raw nodes ARE stored" in words
-    assert "nodes found, in memory.buffer.x" in words
-
-
-def test_which_words_occur_is_measured(command, tmp_path):
-    x = np.kron(np.eye(4), np.ones((10, 3))).astype(np.float32)
-    write_graph(tmp_path / "words.npz", x=np.pad(x, ((0, 0), (0, 2))))
-    command("run", "--dataset", "words.npz", "--method", "bare", "--set", "train.epochs=2")
-    found = command("audit", "bare", "--data", "words.npz", "--json").json
-    assert {item["kind"] for item in found["retained"]["items"]} == {"generator", "encoder", "head"}
-    assert found["data"]["inputs"] == {"encoder.weights.0 minus its initial values": 1.0}
-    words = " ".join(command("audit", "bare", "--data", "words.npz").out.split())
-    assert "Which features occur" in words
 
 
 def test_bad_input_is_one_sentence(command, closed_form, tmp_path):

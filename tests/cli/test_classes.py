@@ -46,24 +46,6 @@ def test_classes_merged_split_and_corrected_in_files(
     assert [one["what"] for one in loaded("m.safetensors").history_] == ["learned", "relabelled", "merged"]
 
 
-def test_labels_are_corrected_in_several_graphs(command: Command, tiny: Dataset) -> None:
-    half = np.arange(len(tiny.y)) % 2 == 0
-    right = np.where((tiny.y == 2) & (np.arange(len(tiny.y)) % 3 == 0), 3, tiny.y)
-    months = [view(tiny, train_mask=half), view(tiny, train_mask=~half)]
-    saved(model().partial_fit(months[0]).partial_fit(months[1]), "m.safetensors")
-    for number, month in enumerate(months):
-        write(f"{number}.npz", month, train=month.train_mask, new_y=right)
-    arguments = ["relabel", "m.safetensors", "--graph", "0.npz"]
-    complaint(command(*arguments), "learned 1 graph(s) more", "missing: 120 training nodes")
-    done = command(*arguments, "--graph", "1.npz")
-    assert done.code == 0, done.err
-    never = model()
-    for month in months:
-        month.y = right
-        never.partial_fit(month)
-    assert_same(loaded("m.safetensors"), never, tiny)
-
-
 def test_names_that_are_strings_and_other_methods(command: Command, tiny: Dataset) -> None:
     names = np.array([f"class {label}" for label in tiny.y])
     saved(ipal.NCM().partial_fit(view(tiny, y=names)), "m.safetensors")

@@ -1,6 +1,5 @@
 """`ipal forget`: the same model as one that never learned it; all else refused, and nothing is changed."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 
 from ipal import Analytic, ProtocolConfig
 from ipal.data.datasets import Dataset, load
-from ipal.data.graph import checked_graph
 from ipal.data.streams import TaskStream
 from tests.cli.merge_and_forget_support import (
     BOTH,
@@ -101,39 +99,6 @@ def test_forgotten_nodes_are_as_if_they_had_never_been_in_the_graph(
     assert "gone" in shown.out
 
 
-def test_weights_of_edges_count_in_what_is_forgotten(command: Command, tiny: Dataset) -> None:
-    graph = tiny.graph
-    weights = np.random.default_rng(0).uniform(0.1, 3, graph.num_edges).astype(np.float32)
-    heavy = checked_graph(graph.x, graph.edges, undirected=True, weights=weights)
-    leaving = some(tiny, 0, 1, 2, 60, 130)
-    stay = np.flatnonzero(~leaving)
-    rest = heavy.induced(stay)
-    learned, never = (
-        model().partial_fit(SimpleNamespace(x=part.x, edge_index=part.edges, edge_weight=part.edge_weight, y=y))
-        for part, y in ((heavy, tiny.y), (rest, tiny.y[stay]))
-    )
-    saved(learned, "m.safetensors")
-    write("g.npz", view(tiny), forget=leaving, edge_weight=weights)
-    assert command("forget", "m.safetensors", "--nodes", "g.npz").code == 0
-    assert_same(loaded("m.safetensors"), never, tiny)
-
-
-def test_a_whole_graph_can_go_and_a_node_that_nobody_felt(command: Command, tiny: Dataset) -> None:
-    low, high = view(tiny, those(tiny, 0, 1, 2)), view(tiny, those(tiny, 3, 4, 5))
-    alone = len(high.y)
-    high = SimpleNamespace(x=np.vstack([high.x, high.x[:1]]), edge_index=high.edge_index, y=np.append(high.y, 3))
-    train = np.arange(alone + 1) < alone
-    never = model().partial_fit(SimpleNamespace(**vars(high), train_mask=train))
-    both = model().partial_fit(low).partial_fit(SimpleNamespace(**vars(high), train_mask=train))
-    saved(both, "m.safetensors")
-    write("low.npz", low, forget=np.ones(len(low.y), dtype=bool))
-    write("high.npz", high, train=train)
-    assert command("forget", "m.safetensors", "--nodes", "high.npz", "--nodes", "low.npz").code == 0, "in any order"
-    assert_same(loaded("m.safetensors"), never, tiny)
-    assert command("forget", "m.safetensors", "--nodes", "high.npz", "--which", alone).code == 0
-    assert_same(loaded("m.safetensors"), never, tiny)
-
-
 def test_a_task_of_a_run_forgets_nodes_and_the_run_says_so(command: Command, tiny: Dataset) -> None:
     write("low.npz", view(tiny, those(tiny, 0, 1, 2)))
     folder = Path(command("run", "--dataset", "low.npz", *RUN, "--split", "2,1", "--json").json["run"])
@@ -179,17 +144,6 @@ def test_sparse_features_and_names_as_labels(command: Command, tiny: Dataset) ->
 
     numbered = write("n.npz", view(tiny))
     complaint(command("forget", "m.safetensors", "--rows", numbered, "--which", 3), "numbers", "strings")
-
-
-def test_through_a_link_the_file_itself_forgets(
-    command: Command, taught: Callable[..., Analytic], tiny: Dataset
-) -> None:
-    taught()
-    write("g.npz", view(tiny))
-    os.symlink("m.safetensors", "link.safetensors")
-    assert command("forget", "link.safetensors", "--class", 0, "--graph", "g.npz").code == 0
-    assert Path("link.safetensors").is_symlink()
-    assert 0 not in loaded("m.safetensors").classes_.tolist()
 
 
 # ---------------------------------------------------------------------- forget: refused, and nothing is changed
@@ -274,60 +228,3 @@ def test_nodes_that_were_never_learned_are_refused(refused: Callable[..., str], 
     half = np.arange(len(tiny.y)) % 2 == 0
     write("all.npz", view(tiny), forget=tiny.y == 1)
     refused(["--rows", "all.npz"], "none that taught the model", "train_mask", train_mask=half)
-
-
-def test_rows_that_did_not_teach_or_are_all_are_refused(refused: Callable[..., str], tiny: Dataset) -> None:
-    train = np.arange(len(tiny.y)) > 0
-    write("g.npz", view(tiny), train=train)
-    refused(["--rows", "g.npz", "--which", 0], "This changes nothing that the model learned", train_mask=train)
-    write("all.npz", view(tiny), forget=np.ones(len(tiny.y), dtype=bool))
-    refused(["--rows", "all.npz"], "Nothing would be left")
-
-
-# ---------------------------------------------------------------------- several graphs
-
-
-@pytest.fixture
-def grown(command: Command, tiny: Dataset) -> SimpleNamespace:
-    """A graph that grows by 60 nodes a month, three times; m.safetensors has learned each month's new nodes in it."""
-    months = [view(tiny, np.arange(n), train_mask=np.arange(n) >= n - 60) for n in (120, 180, 240)]
-    learner = model()
-    for number, month in enumerate(months):
-        learner.partial_fit(month)
-        write(f"{number}.npz", month, train=month.train_mask)
-    saved(learner, "m.safetensors")
-    return SimpleNamespace(months=months, learner=learner)
-
-
-def without(month: Any, leaving: Any, sense: str) -> Any:
-    """A month in which these nodes never taught, or never were."""
-    if sense == "--rows":
-        return SimpleNamespace(**{**vars(month), "train_mask": month.train_mask & ~leaving})
-    stay = np.flatnonzero(~leaving)
-    kept = np.isin(month.edge_index, stay).all(axis=0)
-    return SimpleNamespace(
-        x=month.x[stay],
-        edge_index=np.searchsorted(stay, month.edge_index[:, kept]),
-        y=month.y[stay],
-        train_mask=month.train_mask[stay],
-    )
-
-
-@pytest.mark.parametrize("sense", ["--rows", "--nodes"])
-def test_nodes_are_forgotten_in_all_graphs_from_the_first_one_that_they_were_in(
-    command: Command, grown: SimpleNamespace, tiny: Dataset, sense: str
-) -> None:
-    first = 1
-    node = 60 * (first + 1) + 5  # taught in that month; a neighbour in those that follow
-    files = [part for month in (2, 1, 0)[: 3 - first] for part in (sense, f"{month}.npz")]
-    done = command("forget", "m.safetensors", *files, "--which", f"{node},{node + 1}", "--json")
-    assert done.code == 0, done.err
-    never = model()
-    for number, month in enumerate(grown.months):
-        leaving = np.isin(np.arange(len(month.y)), [node, node + 1]) & (number >= first)
-        never.partial_fit(without(month, leaving, sense))
-    found = loaded("m.safetensors")
-    assert_same(found, never, tiny)
-    assert (found.decision_function(view(tiny)) == never.decision_function(view(tiny))).all(), "to the bit"
-    assert [one["what"] for one in found.history_] == ["learned"] * 3 + ["forgot"]
-    assert found.history_[-1]["nodes"] == 2

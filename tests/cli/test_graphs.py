@@ -12,26 +12,6 @@ from tests.support import Command, sparse_parts, write_graph
 # ---------------------------------------------------------------------- graphs of one's own
 
 
-def test_a_graph_of_ones_own_is_learned_from(command: Command, tmp_path: Path) -> None:
-    path = write_graph(tmp_path / "mine.npz")
-    result = command("run", "--dataset", path.name, "--set", "train.epochs=2", "--threads", 1, "--json").json
-    assert result["protocol"]["split"] == [2, 2]
-    assert result["data"]["preprocessing"] == "features as in the file"
-    assert result["data"]["features_looked_beyond_task"] is False
-    assert Path(result["run"]).name.startswith("mine-ipal-seed0-")
-
-
-def test_a_graph_with_sparse_features_is_learned_from(command: Command, tmp_path: Path) -> None:
-    with np.load(write_graph(tmp_path / "dense.npz")) as archive:
-        dense = archive["x"]
-    write_graph(tmp_path / "sparse.npz", x=None, **sparse_parts("x", sp.csr_array(dense), "values"))
-    options = ["--set", "train.epochs=2", "--threads", 1, "--json"]
-    matrices = [command("run", "--dataset", f"{name}.npz", *options).json for name in ("dense", "sparse")]
-    assert matrices[0]["accuracy_matrix"] == matrices[1]["accuracy_matrix"], (
-        "the form of the features made a difference"
-    )
-
-
 def test_a_graph_without_features_is_learned_from_and_the_record_says_how(command: Command, tmp_path: Path) -> None:
     write_graph(tmp_path / "bare.npz", x=None)
     options = ["--dataset", "bare.npz", "--set", "train.epochs=2", "--threads", 1]
@@ -89,8 +69,3 @@ def test_a_download_is_fetched_and_surveyed(
     assert done.json[0]["here"] is True
     assert done.json[0]["nodes"] == 240
     assert "downloading cs" in done.err
-
-
-def test_a_real_benchmark_is_surveyed(command: Command, real_data: Path) -> None:
-    (row,) = command("data", "cora-ml", "--data-root", real_data, "--json").json
-    assert (row["nodes"], row["edges"], row["features"], len(row["classes"])) == (2_995, 8_416, 2_879, 7)

@@ -79,21 +79,6 @@ def test_a_model_is_not_merged_with_itself(command: Command, tiny: Dataset) -> N
     assert not Path("c").exists()
 
 
-def test_what_is_in_the_way_of_the_merged_model_stays_unless_forced(
-    command: Command, pair: Callable[..., None], tmp_path: Path
-) -> None:
-    pair()
-    Path("c.safetensors").write_text("my notes")
-    complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors"), "exists already", "--force")
-    assert Path("c.safetensors").read_text() == "my notes"
-    assert command("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors", "--force").code == 0
-    assert len(loaded("c.safetensors").classes_.tolist()) == 6
-    Path("folder").mkdir()
-    complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "folder", "--force"), "is a folder")
-    complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "none/c"), "none does not exist")
-    assert command("merge", "a.safetensors", "b.safetensors").code == 2, "-o is needed"
-
-
 def test_a_model_that_cannot_be_found_or_read_is_named(command: Command, pair: Callable[..., None]) -> None:
     pair()
     for arguments in (("merge", "a.safetensors", "{}", "-o", "c"), ("forget", "{}", "--class", 0, "--graph", "g.npz")):

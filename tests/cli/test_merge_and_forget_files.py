@@ -124,12 +124,3 @@ def test_two_merges_into_one_new_file_do_not_replace_each_other(command: Command
     with about_to_write(*merge):
         complaint(command(*merge), "being worked on by another process")
     complaint(command(*merge), "exists already")
-
-
-def test_an_unfinished_run_has_no_model_yet(command: Command, taught: Callable[..., Analytic], tiny: Dataset) -> None:
-    taught()
-    write("low.npz", view(tiny, those(tiny, 0, 1, 2)))
-    folder = Path(command("run", "--dataset", "low.npz", *RUN, "--json").json["run"])
-    (folder / "result.json").unlink()
-    complaint(command("forget", "low", "--class", 1, "--graph", "g.npz"), "no model yet", "ipal resume low-analytic")
-    complaint(command("merge", "m.safetensors", folder, "-o", "c"), "no model yet")

@@ -58,13 +58,3 @@ def test_an_edit_keeps_the_permissions_of_a_model(
     if edit == "rename":
         assert command("rename", "m.safetensors", 2, "--to", 50, "-o", "new.safetensors").code == 0
         assert mode("new.safetensors") == 0o600
-
-
-def test_a_table_that_is_replaced_keeps_its_permissions(command: Command, tiny: Dataset) -> None:
-    saved(NCM().partial_fit(view(tiny)), "m.safetensors")
-    predict = ["predict", "m.safetensors", "--graph", write("graph.npz", view(tiny)), "-o", "p.csv", "--force"]
-    assert command(*predict).code == 0
-    assert mode("p.csv") == 0o644
-    Path("p.csv").chmod(0o600)
-    assert command(*predict).code == 0
-    assert mode("p.csv") == 0o600

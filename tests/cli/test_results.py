@@ -5,10 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import ipal
-from ipal.errors import ConfigError
 from tests.cli.support import GRAPH, interrupted_run
 from tests.support import Command
 
@@ -33,12 +30,6 @@ def test_every_run_is_a_row_with_its_scores_cost_and_settings(command: Command, 
     assert other["status"] == "resumable"
     assert frame["AP"].isna().tolist() == [name != finished.name for name in frame.index]
     assert frame.groupby("method")["AP"].mean()["ipal"] == result["average_performance"]
-
-
-def test_no_runs_and_no_folder(tmp_path: Path) -> None:
-    assert len(ipal.results(tmp_path)) == 0
-    with pytest.raises(ConfigError, match=r"no folder .*nowhere"):
-        ipal.results(tmp_path / "nowhere")
 
 
 def test_without_pandas_it_says_what_to_install(tmp_path: Path) -> None:

@@ -41,21 +41,6 @@ def test_a_finished_run_is_shown_and_a_checkpoint_that_a_killed_process_left_is_
         assert stamps(finished) == before
 
 
-def test_a_run_that_was_only_started_is_resumed_from_the_start(command: Command, tmp_path: Path) -> None:
-    folder = interrupted_run(tmp_path / "runs", after=1)
-    assert not (folder / "checkpoint.safetensors").exists()
-    assert command("list", "runs", "--json").json[0]["status"] == "started"
-    assert len(command("resume", folder.name, "--json").json["accuracy_matrix"]) == 3
-
-
-def test_resume_finds_the_data_root_of_the_run_by_itself(command: Command, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    (root / "graphs").mkdir(parents=True)
-    write_graph(root / "graphs" / "friends.npz")
-    folder = interrupted_run(tmp_path / "runs", "friends", root=root)
-    assert command("resume", folder.name, "--json").json["dataset"] == "friends"
-
-
 def test_resume_finds_a_file_of_ones_own_from_any_folder(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,14 +4,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from ipal.runs import memory_plan
-from ipal.runs.resolved import Resolved
-from ipal.system.memory_budget import Budget
 from tests.cli.support import GRAPH, SMALL, assert_same_model, config_of, stamps
 from tests.support import Command, Ipal, complaint, write_graph
 
@@ -90,18 +86,6 @@ def test_a_finished_run_is_found_without_torch(command: Command, tmp_path: Path)
     assert Path(command("run", *options, "--json").json["run"]).name != made.name
 
 
-def test_a_run_within_a_memory_limit_is_not_taken_for_one_without(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fitted(resolved: Resolved, limit: int) -> memory_plan.Way:
-        return memory_plan.Way("otherwise", resolved.config.model_copy(update={"threads": 2}), limit, Budget())
-
-    monkeypatch.setattr(memory_plan, "fitted", fitted)
-    line = ["run", "--dataset", GRAPH, "--method", "ncm", "--json"]
-    within = Path(command(*line, "--memory-limit", "1GB").json["run"])
-    assert Path(command(*line).json["run"]).name != within.name
-
-
 @pytest.mark.parametrize("change", [["--seed", 1], ["--set", "ipal.gamma=0.1"], ["--split", "4,2"]], ids=str)
 def test_a_run_with_other_settings_has_a_folder_of_its_own(
     command: Command, finished: Path, change: list[object]
@@ -127,40 +111,6 @@ def test_the_folder_of_runs_may_come_from_the_environment_and_numbers_are_the_sa
         assert (other / name).read_bytes() == (finished / name).read_bytes()
     assert_same_model(other, finished)
     assert len(command("list", "runs", "--json").json) == 1
-
-
-def test_one_task_and_no_epochs_are_a_run_that_forgets_nothing(command: Command) -> None:
-    result = command("run", "--dataset", GRAPH, "--epochs", 0, "--split", "6", "--json").json
-    assert result["average_forgetting"] == 0
-    assert len(result["accuracy_matrix"]) == 1
-
-
-def test_settings_reach_every_part_of_the_configuration(command: Command) -> None:
-    wanted = {
-        "protocol.accuracy": "micro",
-        "protocol.class_order": [5, 4, 3, 2, 1, 0],
-        "protocol.train_share": 0.5,
-        "encoder.hidden": 24,
-        "encoder.last_activation": "relu",
-        "train.epochs": 1,
-        "train.lr_base": 0.01,
-        "ipal.gamma": 0.2,
-        "ipal.distillation": "none",
-        "ipal.boundary": False,
-        "seed": 7,
-        "threads": 1,
-    }
-    settings = [part for name, value in wanted.items() for part in ("--set", f"{name}={json.dumps(value)}")]
-    result = command("run", "--dataset", GRAPH, *settings, "--json").json
-    tree = config_of(Path(result["run"]))
-    for name, value in wanted.items():
-        found: Any = tree
-        for part in name.split("."):
-            found = found[part]
-        assert found == value, name
-    assert result["protocol"]["classes"] == [[5, 4], [3, 2], [1, 0]]
-    assert result["protocol"]["accuracy"] == "micro"
-    assert result["seed"] == 7
 
 
 def test_a_file_lies_below_options_and_options_below_set(command: Command, tmp_path: Path) -> None:
@@ -206,6 +156,11 @@ def test_every_experiment_is_a_preset(command: Command) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (
+            ["--method", "ncm", "--epochs", 3],
+            "The method 'ncm' trains no network: leave out --epochs and all settings of train.",
+        ),
+        (["--method", "analytic", "--set", "train.epochs=3"], "The method 'analytic' trains no network"),
         (["--epochs", -3], "The setting 'train.epochs' cannot be -3: input should be greater than or equal to 0."),
         (["--set", "ewc.strength=3"], "The settings 'ewc' are of another method than 'ipal': add --method ewc."),
         (["--gamma", 3], "--set ipal.gamma=VALUE"),

@@ -1,9 +1,7 @@
 """Help, `ipal show` and `ipal list`."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 import ipal
 from ipal.cli import render
 from tests.cli.support import GRAPH, interrupted_run
-from tests.support import Command, complaint
+from tests.support import Command
 
 # ---------------------------------------------------------------------- help
 
@@ -63,33 +61,6 @@ def test_a_run_is_shown_by_path_name_and_part(command: Command, finished: Path) 
         shown = command("show", name, "--json").json
         assert Path(shown.pop("run")).resolve() == finished
         assert shown == expected
-
-
-def test_the_latest_run_needs_no_name(command: Command, finished: Path) -> None:
-    older = finished.with_name(finished.name.replace("seed0", "seed1"))
-    shutil.copytree(finished, older)
-    os.utime(older / "config.yaml", (0, 0))
-    assert Path(command("show", "latest", "--json").json["run"]).name == finished.name
-    os.utime(finished / "config.yaml", (0, 0))
-    os.utime(older / "config.yaml", (9, 9))
-    assert Path(command("show", "latest", "--json").json["run"]).name == older.name
-    shutil.rmtree(finished.parent)
-    assert command("list", "runs", "--json").json == []
-    complaint(command("show", "latest"), "no run 'latest'", "ipal list runs")
-
-
-def test_a_run_is_shown_from_another_folder_of_runs(command: Command, finished: Path, tmp_path: Path) -> None:
-    finished.parent.rename(tmp_path / "archive")
-    assert command("show", "synthetic").code == 2
-    assert command("show", "synthetic", "--runs", "archive").code == 0
-
-
-def test_a_part_of_a_name_is_found_even_where_a_folder_has_that_name(command: Command, finished: Path) -> None:
-    # `cs` may well be both a dataset, whose runs are meant, and a folder of the user's.
-    Path("synthetic").mkdir()
-    done = command("show", "synthetic", "--json")
-    assert done.code == 0, done.err
-    assert Path(done.json["run"]).name == finished.name
 
 
 def test_a_run_is_shown_to_people(command: Command, finished: Path) -> None:
@@ -215,21 +186,6 @@ def test_runs_are_listed_with_status_and_scores(command: Command, finished: Path
     assert found[interrupted.name][2:6] == ["ipal", GRAPH + ",seed=1", "0", "resumable"]
     started = (finished / "log.txt").read_text()[:10]
     assert found[finished.name][0] == started == rows[finished.name]["date"][:10]
-
-
-def test_a_run_without_a_log_has_the_date_of_its_configuration(command: Command, finished: Path) -> None:
-    (finished / "log.txt").write_text("no date\n")
-    os.utime(finished / "config.yaml", (0, 0))
-    assert command("list", "runs", "--json").json[0]["date"] == "1970-01-01T00:00:00+00:00"
-
-
-def test_a_damaged_run_does_not_hide_the_others(command: Command, finished: Path, tmp_path: Path) -> None:
-    shutil.copytree(finished, tmp_path / "runs" / "broken")
-    (tmp_path / "runs" / "broken" / "result.json").write_text("{")
-    rows = {row["run"]: row for row in command("list", "runs", "--json").json}
-    assert rows["broken"]["status"] == "damaged"
-    assert rows[finished.name]["status"] == "finished"
-    assert "damaged" in command("list", "runs").out
 
 
 @pytest.mark.parametrize("what", ["runs", "datasets"])

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ipal.backend import attention
-from ipal.backend.batches import around, sampled
-from ipal.backend.neighbor_sampling import Sampler
+from ipal.backend.batches import Sampler, around, sampled
 from ipal.backend.runtime import Runtime
 from ipal.config import Sampling
 from ipal.data.csr import Norm

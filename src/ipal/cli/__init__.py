@@ -101,11 +101,10 @@ def _end(error: IpalError) -> NoReturn:
 def _explained(error: OSError) -> IpalError:
     """A file or folder that the system refuses, or output that cannot be written."""
     reason = error.strerror or str(error)
-    if error.filename is not None:
-        return StoreError(f"{error.filename} cannot be used ({reason}): name another file or folder, or fix it.")
-    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}:
+    if error.filename is None and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}:
         return StoreError(f"The output could not be written ({reason}): send it elsewhere; what was saved is whole.")
-    return StoreError(f"The system refused to read or write ({reason}): name another file or folder.")
+    what = error.filename or "A file"
+    return StoreError(f"{what} cannot be used ({reason}): name another file or folder, or fix it.")
 
 
 def _drop_output() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Directed, GraphName, ModelName, Runs
+from ipal.cli.app import RUNS, AsJson, DataRoot, GraphName, ModelName, Runs
 from ipal.cli.models import opened
 from ipal.errors import ConfigError
 
@@ -23,7 +23,6 @@ def explain(
     top: Annotated[
         int, typer.Option(min=1, max=10_000, help="How many nodes, features and pieces of evidence are shown.")
     ] = 10,
-    directed: Directed = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
@@ -36,7 +35,7 @@ def explain(
     margin would be less by its contribution. Exact for the methods ncm, slda
     and, but for its normalisation, analytic; a first order for encoders.
     """
-    _, model, data, _ = opened(name, graph, runs, root, directed)
+    _, model, data = opened(name, graph, runs, root)
 
     from ipal.data.datasets.node_ids import node_numbers
     from ipal.estimator.explain import explained

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -24,17 +24,10 @@ Paths = list[Path] | None
 MOST_NAMED = 20
 
 
-class Opened(NamedTuple):
-    """A saved model, and a graph to predict on."""
-
-    path: Path
-    model: "Model"
-    data: "Dataset"
-    directed: bool
-
-
-def opened(name: str, graph: str, runs: Path, root: Path | None, directed: bool | None, device: str = "cpu") -> Opened:
-    """Read a model and a graph to predict on; its edges are taken as the model learned them, unless said."""
+def opened(
+    name: str, graph: str, runs: Path, root: Path | None, device: str = "cpu"
+) -> tuple[Path, "Model", "Dataset"]:
+    """Read a model, and a graph to predict on; its edges are taken as the model learned them."""
     path = RunStore(runs).model_file(name)
     run = RunFolder.of_model(path)
 
@@ -42,9 +35,8 @@ def opened(name: str, graph: str, runs: Path, root: Path | None, directed: bool 
     from ipal.estimator.files import load
 
     model = load(path, device=device)
-    one_way = model.schema.directed if directed is None else directed
-    data = load_to_predict(graph, root or (run.data_root() if run else None), undirected=not one_way)
-    return Opened(path, model, data, one_way)
+    folder = root or (run.data_root() if run else None)
+    return path, model, load_to_predict(graph, folder, undirected=not model.schema.directed)
 
 
 def show_model(path: Path, as_json: bool) -> None:

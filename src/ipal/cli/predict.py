@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Option
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Directed, Force, GraphName, ModelName, Runs
+from ipal.cli.app import RUNS, AsJson, DataRoot, Force, GraphName, ModelName, Runs
 from ipal.cli.models import new_file, opened
 from ipal.system.files import write_atomically
 
@@ -39,7 +39,6 @@ def predict(
             "--nodes", metavar="NODES", help="Only these nodes: ids or numbers, as 3,17,25, or a file with one a line."
         ),
     ] = None,
-    directed: Directed = None,
     force: Force = False,
     device: Annotated[str, Option(help="cpu, cuda or cuda:N.")] = "cpu",
     runs: Runs = RUNS,
@@ -56,7 +55,7 @@ def predict(
     node of another class, which --reject finds.
     """
     target = new_file(out, force)
-    path, model, whole, one_way = opened(name, graph, runs, root, directed, device)
+    path, model, whole = opened(name, graph, runs, root, device)
 
     from ipal.data.datasets.node_ids import node_numbers
     from ipal.deploy import predict as deployed
@@ -67,7 +66,7 @@ def predict(
     counts, rejected = found.counts(), int(found.rejected.sum())
     if as_json:
         what = {"file": str(target), "model": str(path), "method": model.name, "nodes": len(found.nodes)}
-        how = {"rejected": rejected, "reject": reject, "coverage": coverage, "directed": one_way}
+        how = {"rejected": rejected, "reject": reject, "coverage": coverage, "directed": model.schema.directed}
         return render.as_json({**what, "predicted": counts, **how})
     render.counts("nodes", counts if reject is None else {**counts, "none of them": rejected})
     render.say(f"{len(found.nodes)} nodes predicted\nfile  {target}")
@@ -79,7 +78,6 @@ def discover(
     out: Annotated[Path, Option("--out", "-o", help="CSV file: node, group.")],
     reject: Annotated[float, Option("--reject", metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
     classes: Annotated[int | None, Option(min=1, max=1000, help="How many groups; default: chosen.")] = None,
-    directed: Directed = None,
     force: Force = False,
     runs: Runs = RUNS,
     root: DataRoot = None,
@@ -87,7 +85,7 @@ def discover(
 ) -> None:
     """Group the nodes of a graph that seem to be of no known class: candidates for new ones, to name and learn."""
     target = new_file(out, force)
-    path, model, read, _ = opened(name, graph, runs, root, directed)
+    path, model, read = opened(name, graph, runs, root)
 
     from ipal.estimator.open_world.discover import discover as grouped
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -140,42 +140,35 @@ def many(count: int, word: str) -> str:
 # ---------------------------------------------------------------------- a run
 
 
-class ProgressLine:
+class ProgressLine(Status):
     """Shows a run: one line with task, epoch, loss and time. Where there is no terminal, a line for every task."""
 
     def __init__(self) -> None:
-        self._status = Status(err)
-
-    def __enter__(self) -> Self:
-        self._status.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._status.__exit__(*error)
+        super().__init__(err)
 
     def started(self, tasks: int, epochs: int, done: int) -> None:
         self._tasks, self._epochs, self._done, self._from = tasks, epochs, done, done
-        self._show(done // epochs if epochs else 0)
+        self._now(done // epochs if epochs else 0)
 
     def epoch(self, task: int, terms: dict[str, float]) -> None:
         self._done += 1
         number = min(self._done - task * self._epochs, self._epochs)
-        self._show(task, f", epoch {number} of {self._epochs}, loss {sum(terms.values()):.3f}")
+        self._now(task, f", epoch {number} of {self._epochs}, loss {sum(terms.values()):.3f}")
 
     def learned(self, index: int, *_: object) -> None:
-        self._show(index, ", testing")
+        self._now(index, ", testing")
 
     def task(self, index: int, row: "Row") -> None:
         if not err.is_terminal:
             performance = sum(row.test) / len(row.test)
-            self._status.keep(f"task {index + 1} of {self._tasks} learned, AP so far {performance:.2f} %")
+            self.keep(f"task {index + 1} of {self._tasks} learned, AP so far {performance:.2f} %")
         if index + 1 < self._tasks:
-            self._show(index + 1)
+            self._now(index + 1)
 
-    def _show(self, task: int, doing: str = ", learning") -> None:
+    def _now(self, task: int, doing: str = ", learning") -> None:
         done, whole = self._done - self._from, self._tasks * self._epochs - self._from  # in this process
         share = done / max(1, whole) if self._epochs else task / self._tasks
-        self._status.show(f"task {task + 1} of {self._tasks}{doing}", share)
+        self.show(f"task {task + 1} of {self._tasks}{doing}", share)
 
 
 SHORT = ("average_performance", "average_forgetting")

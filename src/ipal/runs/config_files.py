@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
 from ipal.config import Tree
 from ipal.errors import ConfigError
 from ipal.system.documents import DocumentError, read_yaml_node, yaml_value
@@ -28,12 +26,6 @@ def complaining(path: Path) -> Iterator[None]:
         raise ConfigError(f"The configuration file {path} cannot be read as text ({error.strerror}).") from error
     except DocumentError as error:
         raise ConfigError(f"The configuration file {path}{error.place} {error}.") from error
-
-
-def read_config_node(path: Path) -> yaml.Node | None:
-    """The YAML nodes of a configuration file."""
-    with complaining(path):
-        return read_yaml_node(path)
 
 
 def read_config_file(path: Path) -> Tree:

@@ -26,8 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ipal.backend.batches import fanouts_for
-from ipal.backend.neighbor_sampling import Fanout
+from ipal.backend.batches import Fanout, fanouts_for
 from ipal.backend.propagated import BLOCK, walking_bytes
 from ipal.config import EncoderConfig, RunConfig, Sampling
 from ipal.data.csr import EDGES_AT_ONCE

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges
 from ipal.data.labels import UNLABELLED, file_labels
-from ipal.errors import CapacityError, DataError, say_ignored
+from ipal.errors import CapacityError, DataError, say_unused
 from ipal.system import free_memory
 from ipal.system.arrays import read_npz
 from ipal.system.files import make_folder, open_plain, written_whole
@@ -130,7 +130,7 @@ def read_plain(path: Path) -> RawGraph:
     with zipfile.ZipFile(path) as archive:
         for name in EDGE_PARTS_NOT_USED:
             if f"{name}.npy" in archive.namelist():
-                say_ignored(f"the array {name} of {path}")
+                say_unused(f"the array {name} of {path}; an edge counts by edge_weight alone")
     known: dict[str, Any] = {name: arrays.get(name) for name in OF_PARTS}
     return RawGraph(edges, y, x, "features as in the file" if x is not None else "", **known)
 

@@ -17,7 +17,7 @@ from ipal.data.graph import EDGE_PARTS_NOT_USED, Given, Graph, Nodes, checked_gr
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import Label, Labels, file_labels, is_missing, labelled, whole_numbers
 from ipal.data.task import LabelledNodes, Task
-from ipal.errors import DataError, say_ignored
+from ipal.errors import DataError, say_unused
 from ipal.estimator.convert.arrays import as_numpy, entries, given_features, is_sparse
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
@@ -69,7 +69,7 @@ def _edges(data: Any, n: int) -> tuple[NDArray[Any], Given]:
     """Edges between n nodes and their weights as they are given, not checked; none where nothing says them."""
     for name in EDGE_PARTS_NOT_USED:
         if getattr(data, name, None) is not None:
-            say_ignored(f"data.{name}")
+            say_unused(f"data.{name}; an edge counts by edge_weight alone")
     given, adj_t, weights = (getattr(data, name, None) for name in ("edge_index", "adj_t", "edge_weight"))
     if adj_t is not None:
         if given is not None or weights is not None:
