@@ -7,7 +7,7 @@ import torch
 from ipal.config import ProtocolConfig, run_config
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
-from ipal.data.streams import STREAMS, TaskStream
+from ipal.data.streams import TaskStream
 from ipal.data.streams.tasks import TaskIncremental
 from ipal.data.task import LabelledNodes, TestSplit
 from ipal.errors import ConfigError
@@ -49,11 +49,6 @@ def test_only_the_candidates_compete_by_hand() -> None:
     assert evaluate_before(Scored(), open_split, "micro").chance == pytest.approx(100 / 3)
 
 
-def test_a_class_is_known_before_where_an_earlier_task_has_it(tiny_stream: TaskStream) -> None:
-    tiny_stream.classes = [[0, 1], [2], [1, 2]]
-    assert [tiny_stream.is_tested_before(index) for index in range(3)] == [False, False, True]
-
-
 def test_sizes_are_those_of_the_graphs_of_tasks(tiny_stream: TaskStream) -> None:
     graphs = [tiny_stream.task(index).graph for index in range(len(tiny_stream))]
     assert tiny_stream.sizes() == [(graph.num_nodes, graph.num_edges) for graph in graphs]
@@ -75,9 +70,3 @@ def test_a_stream_that_is_none_gets_a_sentence(protocol: dict[str, object], word
     with pytest.raises(ConfigError) as said:
         runner.resolve(run_config({"dataset": "digits", "protocol": protocol}))
     assert all(word in str(said.value) for word in words)
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_survives_being_written_and_read(name: str) -> None:
-    config = run_config({"dataset": "digits", "protocol": {"stream": name}})
-    assert run_config(config.to_tree()) == config

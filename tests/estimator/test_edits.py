@@ -17,7 +17,7 @@ from ipal.errors import ConfigError, DataError
 from ipal.estimator import files
 from ipal.estimator.learners import learner_class
 from ipal.estimator.registry import METHODS
-from ipal.methods.base import Method, Trained
+from ipal.methods.base import Method
 from ipal.methods.ipal import IPAL
 from ipal.methods.pcl import PCL
 from ipal.methods.shared.prototypes import PrototypeMemory
@@ -31,7 +31,6 @@ from tests.closed_form.analytic_support import (
     few,
     memory,
 )
-from tests.estimator.test_estimator import FEW, make
 from tests.learning import learn, learned
 
 EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
@@ -92,11 +91,6 @@ def test_impossible_names_are_refused(old: Any, new: Any, words: str) -> None:
     learner = taught(case(3), case(3).y)
     with Refused(learner, words):
         ipal.rename_class(learner, old, new)
-
-
-def test_of_an_empty_model_no_class_is_renamed() -> None:
-    with pytest.raises(ConfigError, match="learned nothing yet"):
-        ipal.rename_class(NCM(), 0, 1)
 
 
 # ------------------------------------------------------------------ merging
@@ -271,28 +265,10 @@ def test_corrections_that_cannot_be_are_refused_and_change_nothing(sums: str) ->
     swapped = np.roll(graph.y, 1)
     with Refused(learner, "none that taught the model"):
         ipal.relabel(learner, labelled(graph, swapped, new_y=torch.from_numpy(graph.y)))
-    with Refused(learner, "are strings"):
+    with Refused(learner, "was never learned"):
         ipal.relabel(learner, Data(x=data.x, edge_index=data.edge_index, y=graph.y.astype(str), new_y=data.y))
     with pytest.raises(DataError, match="one per node is needed"):
         ipal.relabel(learner, labelled(graph, graph.y, new_y=torch.zeros(3)))
-
-
-# ------------------------------------------------------------------ the growing graph
-
-
-@EVERY_METHOD
-def test_every_method_takes_the_whole_graph_each_month_with_new_labels_of_known_classes(method: type[Method]) -> None:
-    graph = case(5)
-    months = graph.random.integers(0, 3, len(graph.y))
-    learner = make(method, **({"train": FEW.model_copy(update={"epochs": 2})} if issubclass(method, Trained) else {}))
-    for month in range(3):
-        here = np.flatnonzero(months <= month)
-        part = graph.without(np.flatnonzero(months > month))
-        learner.partial_fit(part.data(np.flatnonzero(months[here] == month)))
-    assert set(learner.classes_.tolist()) == set(graph.classes.tolist())
-    assert len(learner.predict(graph.data(graph.nodes))) == len(graph.y)
-    if counts := learner.model_.nodes_behind_class():
-        assert counts == {str(label): int((graph.y == label).sum()) for label in learner.classes_}
 
 
 def test_true_is_no_class_although_it_equals_one(tiny: Dataset) -> None:

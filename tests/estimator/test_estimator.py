@@ -29,6 +29,7 @@ from ipal.state.value import load_optimizer
 LEARNERS = {name: learner_class(method) for name, method in METHODS.items()}
 EVERY_METHOD = pytest.mark.parametrize("method", list(LEARNERS.values()), ids=list(LEARNERS))
 """As users make them: `ipal.IPAL`, ..."""
+SOME = pytest.mark.parametrize("method", [ipal.IPAL, ipal.GEM, ipal.Analytic, ipal.NCM], ids=lambda one: one.__name__)
 
 # A head starts from nothing with every class: in so few epochs it learns at this rate, not at the default one.
 FEW = TrainConfig(epochs=15, lr_base=1e-2, lr_next=1e-2)
@@ -136,7 +137,7 @@ def test_the_memory_report_counts_the_bytes_really_kept(method, known, tiny_stre
         assert report["nodes_behind_class"] == {str(label): int(np.sum(labels == label)) for label in range(6)}
 
 
-@EVERY_METHOD
+@SOME
 def test_labels_may_be_strings(method, tiny_stream: TaskStream, tmp_path):
     names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
     learner = make(method)
@@ -164,7 +165,7 @@ def test_sparse_features_give_what_dense_ones_give(method, known, tiny_stream: T
     np.testing.assert_allclose(learner.embed(sparse), learner.embed(graph), rtol=1e-4, atol=1e-5)
 
 
-@EVERY_METHOD
+@SOME
 def test_labels_outside_the_mask_are_not_even_looked_at(method, tiny_stream: TaskStream):
     task = data_of(tiny_stream, 0)
     garbage = task.clone()
@@ -173,7 +174,7 @@ def test_labels_outside_the_mask_are_not_even_looked_at(method, tiny_stream: Tas
     assert_same_bits(*(make(method).partial_fit(some) for some in (task, garbage)))
 
 
-@EVERY_METHOD
+@SOME
 def test_scikit_learn_can_clone_it(method, known):
     learner = method(seed=7)
     assert clone(learner).get_params() == learner.get_params()
@@ -199,7 +200,7 @@ def test_the_package_offers_what_it_says_and_nothing_else():
         ipal.learners  # noqa: B018
 
 
-@EVERY_METHOD
+@SOME
 def test_misuse_is_answered_with_a_sentence(method, tiny: Dataset, tiny_stream: TaskStream, tmp_path):
     task = data_of(tiny_stream, 0)
     with pytest.raises(ConfigError, match="partial_fit first"):

@@ -116,15 +116,12 @@ def relabel(learner: Learner, data: "Graphs") -> Learner:
         The same learner.
     """
     model = model_of(learner)
-    tasks, labels = zip(*(correction_of(one) for one in _several(data)), strict=True)
-    moved = [task.labels != new for task, new in zip(tasks, labels, strict=True)]
-    old = _distinct(task.labels[some] for task, some in zip(tasks, moved, strict=True))
-    into = _distinct(new[some] for new, some in zip(labels, moved, strict=True))
-    for label in into:
-        if label not in model.labels:
-            _new(model, label)
-    changed = [replace(task, labels=new) for task, new in zip(tasks, labels, strict=True)]
-    return learner._become(_retaught(model, tasks, changed, "relabelled", old, into))
+    pairs = [(task, replace(task, labels=new)) for task, new in map(correction_of, _several(data))]
+    moved = [(task.labels[some], new.labels[some]) for task, new in pairs if (some := task.labels != new.labels).any()]
+    old, into = (_distinct(labels) for labels in zip(*moved, strict=True)) if moved else ([], [])
+    for label in set(into).difference(model.labels):
+        _new(model, label)
+    return learner._become(_retaught(model, pairs, "relabelled", old, into))
 
 
 # ---------------------------------------------------------------------- forgetting
@@ -149,9 +146,8 @@ def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
     """
     model = model_of(learner)
     gone = [model.labels[_known(model, one)] for one in (label if isinstance(label, list) else [label])]
-    tasks = [task_of(one) for one in _several(data)]
-    changed = [_chosen(task, ~np.isin(task.labels, gone)) for task in tasks]
-    found = _retaught(model, tasks, changed, "forgot")
+    pairs = [(task, _chosen(task, ~np.isin(task.labels, gone))) for task in map(task_of, _several(data))]
+    found = _retaught(model, pairs, "forgot")
     if left := [one for one in gone if one in found.labels]:
         raise DataError(f"Class {left[0]} was also learned from other graphs: give all that it was in.")
     return learner._become(found)
@@ -173,9 +169,8 @@ def forget_rows(learner: Learner, data: "Graphs") -> Learner:
         The same learner.
     """
     model = model_of(learner)
-    tasks, leaving = _departures(data)
-    changed = [_chosen(task, ~np.isin(task.nodes, some)) for task, some in zip(tasks, leaving, strict=True)]
-    return learner._become(_retaught(model, tasks, changed, "forgot"))
+    pairs = [(task, _chosen(task, ~np.isin(task.nodes, some))) for task, some in _departures(data)]
+    return learner._become(_retaught(model, pairs, "forgot"))
 
 
 def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
@@ -196,9 +191,8 @@ def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
         The same learner.
     """
     model = model_of(learner)
-    tasks, leaving = _departures(data)
-    changed = [_without_nodes(model, task, some) for task, some in zip(tasks, leaving, strict=True)]
-    return learner._become(_retaught(model, tasks, changed, "forgot"))
+    pairs = [(task, _without_nodes(model, task, some)) for task, some in _departures(data)]
+    return learner._become(_retaught(model, pairs, "forgot"))
 
 
 def _several(data: Any) -> list[Any]:
@@ -208,12 +202,12 @@ def _several(data: Any) -> list[Any]:
     return list(data) if isinstance(data, list | tuple) else [data]
 
 
-def _departures(data: Any) -> tuple[list[Task], list[Nodes]]:
+def _departures(data: Any) -> list[tuple[Task, Nodes]]:
     """Tasks as they were learned, and the nodes that are to leave each."""
-    tasks, leaving = zip(*(departure_of(one) for one in _several(data)), strict=True)
-    if not any(map(len, leaving)):
+    found = list(map(departure_of, _several(data)))
+    if not any(len(leaving) for _, leaving in found):
         raise DataError("Say which nodes are to be forgotten: set data.forget_mask, True for each of them.")
-    return list(tasks), list(leaving)
+    return found
 
 
 def _without_nodes(model: Model, task: Task, leaving: Nodes) -> Task:
@@ -235,32 +229,24 @@ def _distinct(labels: Iterable[NDArray[Any]]) -> list[Any]:
 
 
 def _retaught(
-    model: Model,
-    tasks: Sequence[Task],
-    changed: Sequence[Task],
-    what: str,
-    classes: Iterable[Any] = (),
-    into: Iterable[Any] = (),
+    model: Model, pairs: Sequence[tuple[Task, Task]], what: str, classes: Iterable[Any] = (), into: Iterable[Any] = ()
 ) -> Model:
-    """The model that learned the changed tasks instead: the last ones are taken away, and learned again.
+    """The model that learned the second task of each pair instead of the first: the last ones are learned again.
 
     Exact: sums, ridge, calibration and history are those of a model that was taught so in the first place.
     """
     method = _forgetting(model)
-    pairs = zip(tasks, changed, strict=True)
     if all(task.graph is new.graph and np.array_equal(task.labels, new.labels) for task, new in pairs):
         raise DataError("This changes nothing that the model learned: no training node of these graphs is concerned.")
-    for label in _distinct(task.labels for task in tasks):
-        if isinstance(label, str) != isinstance(model.labels[0], str):
-            kinds = ("strings", "numbers") if isinstance(label, str) else ("numbers", "strings")
-            raise DataError(f"The labels of the graph are {kinds[0]}, but the model knows its classes by {kinds[1]}.")
+    for label in _distinct(task.labels for task, _ in pairs):
         _known(model, label)
-    tasks, changed = ([replace(task, graph=model.checked(task.graph)) for task in some] for some in (tasks, changed))
+    tasks, changed = (
+        [replace(task, graph=model.checked(task.graph)) for task in some] for some in zip(*pairs, strict=True)
+    )
     order, first = _last_lessons(model, tasks)
-    lessons, taught = model.lessons[first:], [model.numbered(tasks[place]) for place in order]
-    memory = method.without_tasks(model.state.memory, taught, first, model.compute)
-    found: Model | None = _remaining(model, memory, first)
-    for place, lesson in zip(order, lessons, strict=True):
+    taught = [model.numbered(tasks[place]) for place in order]
+    found = _remaining(model, method, method.without_tasks(model.state.memory, taught, first, model.compute), first)
+    for place, lesson in zip(order, model.lessons[first:], strict=True):
         if len(changed[place].nodes):
             learning = begin_learning(model.config, found, changed[place], model.runtime, time=lesson.time)
             found = learning.finish(finished(learning.epochs()))
@@ -302,18 +288,16 @@ def _last_lessons(model: Model, tasks: Sequence[Task]) -> tuple[list[int], int]:
     return [prints.index(one) for one in known[first:]], first
 
 
-def _remaining(model: Model, memory: Any, first: int) -> Model | None:
+def _remaining(model: Model, method: Forgets, memory: Any, first: int) -> Model | None:
     """The model before its last lessons; None where nothing was learned before them."""
     if first == 0:
         return None
     kept = model.method.statistics(memory)
     assert kept is not None, "it is a sum over nodes"
-    if bool((kept.count < 0).any()):
-        raise DataError("More nodes of a class would be taken away than taught: these graphs did not teach this model.")
     left = torch.nonzero(kept.count).flatten().tolist()
     return replace(
         model,
-        state=model.with_memory(_forgetting(model).of_classes(memory, left), [model.labels[c] for c in left]),
+        state=model.with_memory(method.of_classes(memory, left), [model.labels[c] for c in left]),
         calibration=model.calibration.where(model.calibration.task < first).of_classes(left),
         schema=replace(model.schema, directed=model.lessons[first - 1].directed),
         history=history.parted(model.history, first)[0],

@@ -18,7 +18,7 @@ from ipal.estimator.convert.pyg import labels_to_score, task_of
 from ipal.estimator.display import as_text
 from ipal.estimator.documentation import class_doc, class_signature
 from ipal.estimator.history import fingerprint, now
-from ipal.estimator.model import Learning, Model, begin_learning
+from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.open_world import unknown
 from ipal.estimator.settings import LearnerConfig, learner_config
 from ipal.estimator.verbose import shown
@@ -27,14 +27,6 @@ from ipal.state.snapshot import Snapshot
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
-
-
-def _check_no_labels(y: Any, name: str) -> None:
-    if y is not None:
-        raise ConfigError(
-            f"{name} takes one graph, which has the labels in it: pass ipal.graph_from({{'x': X, 'edge_index': edges, "
-            "'y': y})."
-        )
 
 
 class Learner:
@@ -81,8 +73,7 @@ class Learner:
         -------
         self
         """
-        _check_no_labels(y, "partial_fit")
-        return self._become(self._learned(self._model, data))
+        return self._become(self._learned(self._model, data, y))
 
     def fit(self, data: "Data", y: None = None) -> Self:
         """Learn one graph from the beginning: what was learned before is lost, unlike with `partial_fit`.
@@ -98,16 +89,25 @@ class Learner:
         -------
         self
         """
-        _check_no_labels(y, "fit")
-        return self._become(self._learned(None, data))
+        return self._become(self._learned(None, data, y))
 
-    def _learned(self, model: Model | None, data: Any) -> Model:
+    def _learned(self, model: Model | None, data: Any, y: Any) -> Model:
+        if y is not None:
+            raise ConfigError(
+                "A graph has its labels in it: pass ipal.graph_from({'x': X, 'edge_index': edges, 'y': y})."
+            )
         time = now()
         runtime = Runtime.of(self._config.device) if model is None else model.runtime
         # Restored where learning is interrupted inside torch.no_grad().
         with torch.set_grad_enabled(torch.is_grad_enabled()), shown(self._config, model) as watch:
             learning = begin_learning(self._config, model, task_of(data), runtime, time=time)
-            _say_if_learned_before(learning)
+            if model is not None and fingerprint(learning.task) in {lesson.fingerprint for lesson in model.lessons}:
+                warnings.warn(
+                    "These training nodes of this graph were learned before, and count twice from now on: mark only "
+                    "new labels in train_mask.",
+                    Qualified,
+                    stacklevel=3,
+                )
             return learning.finish(finished(watch(learning.epochs())))
 
     # ------------------------------------------------------------------ prediction
@@ -370,15 +370,3 @@ def learner_class(method: type[Method]) -> type[Learner]:
 def _remade(kind: type[Learner] | type[Method], settings: dict[str, Any], model: Model | None) -> Learner:
     """A pickled learner; one whose class `learner_class` made is found by its method."""
     return (kind if issubclass(kind, Learner) else learner_class(kind))(**settings)._become(model)
-
-
-def _say_if_learned_before(learning: Learning) -> None:
-    """Warn where the same labels of the same graph come again: in sums they count twice."""
-    known = learning.model.lessons
-    if known and fingerprint(learning.task) in {lesson.fingerprint for lesson in known}:
-        warnings.warn(
-            "These training nodes of this graph were learned before, and count twice from now on: mark only new labels "
-            "in train_mask.",
-            Qualified,
-            stacklevel=4,
-        )

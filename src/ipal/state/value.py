@@ -96,15 +96,15 @@ def unflatten(template: Any, kind: Any, name: str, tensors: Mapping[str, Tensor]
         (inner,) = (one for one in get_args(kind) if one is not NoneType)
         present = name in tensors or bool(own)
         return unflatten(template, inner, name, tensors, sizes) if present else None
-    if kind is Tensor:
-        if isinstance(template, Tensor):
-            _check_like(tensors, name, template)
+    if kind in (Tensor, int):
         require(name in tensors, f"'{name}' is missing")
-        return tensors[name]
-    if kind is int:
-        require(name in tensors and tensors[name].shape == () and tensors[name].dtype == torch.int64, _odd(name))
-        require(int(tensors[name]) >= 0, _odd(name))
-        return int(tensors[name])
+        found = tensors[name]
+        if isinstance(template, Tensor):
+            _check_like(found, name, template)
+        if kind is int:
+            holds = found.shape == () and found.dtype == torch.int64 and int(found) >= 0
+            require(holds, f"'{name}' is no number of nodes")
+        return int(found) if kind is int else found
     if kind is Task:
         return task_of_tensors(tensors, name, sizes.classes, sizes.features)
     if kind == tuple[Task, ...]:
@@ -127,19 +127,12 @@ def unflatten(template: Any, kind: Any, name: str, tensors: Mapping[str, Tensor]
     return template
 
 
-def _check_like(tensors: Mapping[str, Tensor], name: str, template: Tensor) -> None:
-    require(name in tensors, f"'{name}' is missing")
-    found = tensors[name]
+def _check_like(found: Tensor, name: str, template: Tensor) -> None:
     require(found.dtype == template.dtype, f"'{name}' holds {found.dtype} instead of {template.dtype}")
-    fits = found.dim() == template.dim() and all(
-        mine in (0, size) for mine, size in zip(template.shape, found.shape, strict=True)
-    )
+    sizes = zip(template.shape, found.shape, strict=True) if found.dim() == template.dim() else [(1, 0)]
     wanted = ", ".join(str(size or "any") for size in template.shape)
+    fits = all(size in (0, own) for size, own in sizes)
     require(fits, f"'{name}' has the shape {tuple(found.shape)} instead of ({wanted})")
-
-
-def _odd(name: str) -> str:
-    return f"'{name}' is no number of nodes"
 
 
 # ---------------------------------------------------------------------- networks, optimisers, generators
@@ -165,13 +158,13 @@ def moment_tensors(network: Network | None, optimizer: Adam | None) -> dict[str,
 
 def load_network(network: Network, tensors: Mapping[str, Tensor], prefix: str = "") -> Network:
     """A fresh network with saved parameters in place of its own; its head grows as the saved one did."""
-    if network.head is not None:
-        blocks = _head_blocks(tensors, prefix)
-        fits = all(block.dim() == 2 and block.shape[1] == network.head.width for block in blocks)
-        require(fits, "its head has not one row of weights for every class")
+    if (head := network.head) is not None:
         device = next(iter(network.parameters())).device
-        for block in blocks:
-            network.head.grow(len(block), torch.Generator(device))
+        for index in range(sum(name.startswith(f"{prefix}head.weights.") for name in tensors)):
+            block = tensors.get(f"{prefix}head.weights.{index}")
+            fits = block is not None and block.dim() == 2 and block.shape[1] == head.width
+            require(fits, "its head has not one row of weights for every class")
+            head.grow(0 if block is None else len(block), torch.Generator(device))
     named = dict(network.named_parameters())
     check_shapes(tensors, ((f"{prefix}{name}", tuple(parameter.shape)) for name, parameter in named.items()))
     for name, parameter in named.items():
@@ -209,13 +202,6 @@ def _check_moments(parameter: nn.Parameter, moments: Mapping[str, Tensor]) -> No
     holds = holds and all(moment.dtype == parameter.dtype for moment in moments.values())
     holds = holds and bool(moments["step"] >= 0) and bool((moments["exp_avg_sq"] >= 0).all())
     require(holds, "its optimiser's moments are not those of its weights")
-
-
-def _head_blocks(tensors: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
-    number = sum(name.startswith(f"{prefix}head.weights.") for name in tensors)
-    wanted = [f"{prefix}head.weights.{index}" for index in range(number)]
-    require(all(name in tensors for name in wanted), "its head has not one row of weights for every class")
-    return [tensors[name] for name in wanted]
 
 
 # ---------------------------------------------------------------------- tensors in and out of values
@@ -278,18 +264,5 @@ def _parts(value: Any) -> dict[Any, Any] | None:
 
 
 def are_same(places: Sequence[Sequence[Tensor]]) -> list[bool]:
-    """Of each place, whether the tensors that all have there are equal; a GPU is waited for once."""
-    found = [_is_same(some) for some in places]
-    asked = [one for one in found if isinstance(one, Tensor)]
-    answers = iter(torch.stack(asked).tolist() if asked else [])
-    return [next(answers) if isinstance(one, Tensor) else one for one in found]
-
-
-def _is_same(tensors: Sequence[Tensor]) -> bool | Tensor:
-    """On a GPU, a tensor that says so."""
-    first, *others = tensors
-    if all(tensor is first for tensor in others):
-        return True
-    if not first.is_cuda:
-        return all(torch.equal(tensor, first) for tensor in others)
-    return (torch.stack(others) == first).all()
+    """Of each place, whether the tensors that all have there are equal."""
+    return [all(other is first or torch.equal(other, first) for other in others) for first, *others in places]
