@@ -112,7 +112,7 @@ def _recall_chart(names: Sequence[str], recalls: Sequence[plots.Values]) -> Char
 def _confusion_chart(what: str, names: Sequence[str], counts: Sequence[Counts]) -> Chart:
     """Which task or class is taken for which, after each task."""
     titles = (f"true {what}", f"predicted {what}", "% of the row")
-    hover = f"{{about}} test nodes of {what} {{y}} ({{z:.1f}} %)\nwere taken for {what} {{x}}".replace("task {", "{")
+    hover = "{about} test nodes of {y} ({z:.1f} %)\nwere taken for {x}"
     specs = [
         plots.heat_map(
             names[: len(one)], names[: len(one)], shares(one), titles, hover,
