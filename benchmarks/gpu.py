@@ -71,7 +71,6 @@ def anew(dataset: Dataset) -> Dataset:
 def one(dataset: Dataset, **tree: Any) -> tuple[dict[str, Any], float]:
     """The result of a run, and its seconds from reading the tasks to the stored result."""
     run = resolved(anew(dataset), **tree)
-    _ = run.machine.facts  # looked up once for all runs of a bench
     with tempfile.TemporaryDirectory() as folder:
         torch.cuda.synchronize()
         start = time.perf_counter()
@@ -140,7 +139,6 @@ def made(data: Dataset, configs: list[Any], stacked: int) -> tuple[list[dict[str
     """The results of all runs in one process, and their seconds."""
     data, resolver = anew(data), Resolver()
     runs = [resolver.resolve(config, data) for config in configs]
-    _ = runs[0].machine.facts  # looked up once for all runs of a bench
     with tempfile.TemporaryDirectory() as folder:
         planned = [(run, RunStore(Path(folder)).folder_for(run.config)) for run in runs]
         start = time.perf_counter()

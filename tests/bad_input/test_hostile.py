@@ -174,8 +174,6 @@ def test_a_result_of_wrong_types_is_refused_by_all_who_read_it(
         ("confusion.json", {"classes": ["a"], "after_task": [[[0.0, 0, 1]]]}),
         ("confusion.json", {"classes": [1], "after_task": []}),
         ("confusion.json", {"classes": ["a"], "after_task": [[["x", "y", 1]]]}),
-        ("drift.json", {"unit": "x", "after_task": [{"a": {"shift": "far"}}]}),
-        ("drift.json", {"unit": "x", "after_task": None}),
         ("environment.json", {"packages": []}),
         ("environment.json", {"data_root": 3}),
     ],

@@ -40,7 +40,7 @@ def test_the_result_holds_all_that_a_reader_asks_for(finished: Path) -> None:
 def test_a_finished_run_leaves_the_files_it_says(finished: Path) -> None:
     names = {path.name for path in finished.iterdir()} - {".lock"}
     files = {"config.yaml", "environment.json", "history.csv", "model.safetensors", "result.json", "log.txt"}
-    assert names == files | {"confusion.json", "drift.json"}, "no checkpoint and no half-written file stays"
+    assert names == files | {"confusion.json"}, "no checkpoint and no half-written file stays"
 
 
 def test_the_history_has_every_loss_term_of_every_epoch(finished: Path) -> None:

@@ -56,22 +56,11 @@ def test_a_class_that_comes_again_has_one_row_and_belongs_to_its_first_task(tmp_
     assert "d task 3 30" in page.text
 
 
-def test_a_class_whose_shift_cannot_be_measured_leaves_a_gap(tmp_path: Path):
-    folder = write_whole_run(tmp_path / "runs")
-    drift = folder.drift()
-    for after in drift["after_task"]:
-        after["a"] = {"shift": None, "gap": None}  # as of a class with one test node
-    folder.write_json("drift.json", drift)
-    page = parse(page_of([folder], tmp_path / "page.html"))
-    assert "Drift of every class" in page.text
-    assert "None" not in page.text
-
-
 def test_every_chart_has_a_reading_a_table_and_downloads(page: Parsed):
     charts = page.data("charts")
     drawn = [attributes["data-chart"] for attributes in page.all("figure")]
     assert sorted(drawn) == sorted(charts)
-    assert drawn == ["matrix", "curve", "recall", "task-confusion", "class-confusion", "losses", "drift"]
+    assert drawn == ["matrix", "curve", "recall", "task-confusion", "class-confusion", "losses"]
     assert set(drawn) <= {attributes["data-key"] for attributes in page.all("table")}
     for kind in ("png", "svg", "csv"):
         assert sum(attributes.get("data-save") == kind for attributes in page.all("button")) >= len(drawn)
@@ -89,8 +78,6 @@ def test_the_numbers_of_the_charts(page: Parsed):
     after_two = charts["task-confusion"]["changes"][1]["traces"][0]
     assert after_two["z"] == [[80.0, 20.0], [0.0, 100.0]]
     assert charts["task-confusion"]["chosen"] == 2
-    gap = charts["drift"]["changes"][1]["traces"][0]
-    assert gap["z"][0] == [0.1, 0.25, 0.25]
     contrast = charts["losses"]["traces"][0]
     assert contrast["y"][-1] is None, "a loss that is no number is a gap"
     assert charts["losses"]["borders"] == [[0.5, "task 1"], [2.5, "task 2"], [4.5, "task 3"]]
@@ -112,7 +99,6 @@ def test_all_facts_can_be_downloaded_and_no_place_of_the_owner_is_told(page: Par
 
 def test_a_run_that_trains_nothing_stores_nodes_and_forgets_nothing(tmp_path: Path):
     folder = write_whole_run(tmp_path / "runs", method="er-gnn", stores=True)
-    (folder.path / "drift.json").unlink()
     folder.write_history([])
     matrix = [[60.0, None, None], [60.0, 90.0, None], [61.0, 90.0, 70.0]]
     folder.write_json("result.json", {**folder.result(), "accuracy_matrix": matrix})
@@ -122,8 +108,7 @@ def test_a_run_that_trains_nothing_stores_nodes_and_forgets_nothing(tmp_path: Pa
     assert "anyone who has the model has them" in page.text
     assert "AP 73.3 %; no task lost accuracy after it was learned." in page.text
     assert "no loss to show" in page.text
-    assert "There is no drift" in page.text
-    assert not {"losses", "drift"} & set(page.data("charts"))
+    assert "losses" not in page.data("charts")
 
 
 def test_a_run_of_one_task_has_no_old_classes(tmp_path: Path):
@@ -214,7 +199,6 @@ def test_a_page_of_much_is_below_two_megabytes(tmp_path: Path):
         for known in range(new, new * tasks + 1, new)
     ]
     folder.write_json("confusion.json", {"classes": names, "after_task": after_task})
-    (folder.path / "drift.json").unlink()
     losses = draw.random((5000, 2)).tolist()
     folder.write_history([{"task": at // 400, "epoch": at % 400, "a": a, "b": b} for at, (a, b) in enumerate(losses)])
     path = page_of([folder], tmp_path / "page.html")

@@ -95,7 +95,7 @@ def test_the_command_makes_the_same_run(
         tree = override(tree, nested(name, value))
     asked = run_config(tree)
     config = runner.resolve(asked).config
-    given = asked.given()
+    given = asked.model_dump(mode="json", exclude_unset=True)
     given[config.method] = given.pop("settings", {})
     words = shlex.split(reproducing(given if is_known else config.to_tree()))
     reached: list[str] = []

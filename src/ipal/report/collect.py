@@ -19,7 +19,7 @@ from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluation.metrics import titled
 from ipal.report import paper
 from ipal.runs.manifest import Manifest, Settings, all_manifests, manifest_path, read_manifest
-from ipal.runs.records import Confusion, Drift, Result
+from ipal.runs.records import Confusion, Result
 from ipal.runs.run_folder import RunFolder, RunStore
 
 RULES = (*(name for name in ProtocolConfig.model_fields if name != "calibration"), "split")
@@ -123,12 +123,6 @@ class Run:
             raise StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
         return found
 
-    @cached_property
-    def drift(self) -> Drift | None:
-        """None of methods that train no network."""
-        moved = self.folder.drift()
-        return Drift.model_validate(moved) if moved else None
-
     def as_plain(self) -> dict[str, Any]:
         """All of it as plain data: everything that a page can show has been read."""
         return {
@@ -138,7 +132,6 @@ class Run:
             "result": self.result.model_dump(mode="json", exclude_unset=True),
             "history": self.history,
             "confusion": self.confusion.model_dump(),
-            "drift": self.drift.model_dump() if self.drift else None,
         }
 
 

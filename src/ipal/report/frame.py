@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipal.errors import ConfigError, StoreError
 from ipal.evaluation.metrics import titled
-from ipal.runs.overview import overview
-from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore, overview
 from ipal.system.optional import need_extra
 
 if TYPE_CHECKING:

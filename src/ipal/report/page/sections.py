@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -209,17 +208,9 @@ def along_section(run: Run) -> PageSection | None:
 
 
 def training_section(run: Run) -> PageSection:
-    """The named loss terms, epoch by epoch, and how far classes move from where they were learned."""
-    charts, notes = list[Chart](), list[str]()
-    if run.history:
-        charts.append(_losses_chart(run))
-    else:
-        notes.append("This run has no epochs, and so no loss to show.")
-    if run.drift:
-        charts.append(_drift_chart(run))
-    else:
-        notes.append("There is no drift: the method trains no network that could move what is remembered.")
-    return PageSection("training", "Training", content=charts, notes=notes)
+    """The named loss terms, epoch by epoch."""
+    notes = [] if run.history else ["This run has no epochs, and so no loss to show."]
+    return PageSection("training", "Training", content=[_losses_chart(run)] if run.history else [], notes=notes)
 
 
 def _losses_chart(run: Run) -> Chart:
@@ -240,28 +231,4 @@ def _losses_chart(run: Run) -> Chart:
         "Loss terms over time",
         "Each term that the method adds up, as it was in each epoch; dotted lines are where a new task begins.",
         plots.spec(lines, 380, across, down, together=True, borders=borders),
-    )
-
-
-def _drift_chart(run: Run) -> Chart:
-    moments, names = run.drift.after_task if run.drift else [], [name for names in run.classes for name in names]
-    has_gap = any(one.gap is not None for moment in moments for one in moment.values())
-    measures = ("shift", "gap") if has_gap else ("shift",)
-    # By measure, class and task.
-    moved = [[[getattr(one.get(name), what, None) for one in moments] for name in names] for what in measures]
-    highest = max((value for values in moved for row in values for value in row if value), default=1.0)
-    look: dict[str, Any] = {"highest": highest, "scale": "warm", "suffix": "", "digits": 2}
-    specs = []
-    for measure, values in zip(measures, moved, strict=True):
-        hover = f"class {{y}} after {{x}}:\n{measure} of {{z:.2f}} spreads"
-        titles = ("class", "after learning", f"{measure}, in spreads")
-        specs.append(plots.heat_map(names, plots.tasks(len(run.matrix)), values, titles, hover, **look))
-    return Chart(
-        "drift",
-        "Drift of every class",
-        "Shift: how far the mean embedding of a class has moved since it was learned. Gap: how far its prototype lies "
-        "from that mean now. 1 is as far as its nodes scattered when it was learned.",
-        {},
-        measures,
-        specs,
     )
