@@ -176,7 +176,7 @@ def measure(chosen: argparse.Namespace) -> Line:
         with timed(seconds, "learning", device):
             model = learn(config, model, task, runtime)
         with timed(seconds, "evaluation", device):
-            scores = evaluate(model, test_splits, "balanced").row.test
+            scores = evaluate(model, test_splits, "balanced").test
     graph_said = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {graph.num_features} features"
     print(f"{name}, {chosen.test_graph} test graphs: {graph_said}")
     assert model is not None, "there are tasks"

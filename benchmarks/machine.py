@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ipal.runs.environment import Machine
+from ipal.runs.environment import machine_facts
 
 ROUNDS = 7
 
@@ -98,7 +98,7 @@ def cache_bytes() -> int:
 
 def described(size: str = "full") -> dict[str, Any]:
     """A machine, as it stands in a file of results."""
-    facts = Machine().facts
+    facts = machine_facts()
     devices = {"cpu": measured(torch.device("cpu"), size)}
     if torch.cuda.is_available():
         devices["cuda"] = measured(torch.device("cuda"), size)

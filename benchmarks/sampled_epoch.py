@@ -20,7 +20,7 @@ from timing import WIDTH, Line, arxiv_sized, begin, describe, difference, interl
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from ipal.backend.neighbor_sampling import Sampler, compact, prefetched
+from ipal.backend.batches import Sampler, compact, prefetched
 from ipal.backend.operators import Block, Features, Operators
 from ipal.backend.sparse import SparseMatrix, SparsePair
 from ipal.config import EncoderConfig, Sampling

@@ -37,7 +37,7 @@ from timing import begin, options
 from ipal.config import EncoderConfig, TrainConfig, override, run_config
 from ipal.report.figures import write_figure
 from ipal.runs import runner
-from ipal.runs.environment import Machine
+from ipal.runs.environment import machine_facts
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
 
@@ -247,7 +247,7 @@ def main() -> None:
     if {"nodes", "edges"} & set(wanted):
         print(verdict(curves))
     if chosen.output:
-        facts = {**Machine().facts, "threads": chosen.threads}
+        facts = {**machine_facts(), "threads": chosen.threads}
         content = {"environment": facts, "shapes": {key: [asdict(one) for one in sizes[key]] for key in wanted}}
         write_figure(chosen.output / "scaling", lambda: draw(curves))
         text = json.dumps({**content, "curves": curves}, indent=1)

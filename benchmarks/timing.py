@@ -25,7 +25,7 @@ from ipal.data.task import Task
 from ipal.engine.trainer import finished
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
-from ipal.runs.environment import Machine
+from ipal.runs.environment import machine_facts
 
 WIDTH = 128
 
@@ -55,7 +55,7 @@ def options(about: str, repeats: int, what: str = "timed rounds") -> argparse.Ar
 def begin(threads: int) -> None:
     """Set the number of threads and say what is being measured on."""
     torch.set_num_threads(threads)
-    facts = Machine().facts
+    facts = machine_facts()
     versions = ", ".join(f"{name} {facts['packages'][name]}" for name in ("torch", "torch-geometric", "scipy"))
     print(f"{facts['processor']}, {threads} thread(s); {versions}")
 

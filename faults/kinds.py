@@ -17,7 +17,7 @@ from faults.bases import CONFIG, EXPERIMENT, Bases
 from faults.core import Case, Failed
 from faults.mutations import VALUES, as_json, as_yaml, changed_archive, changed_array, changed_tree, damaged, one_of
 
-RUN_FILES = ("config.yaml", "result.json", "history.csv", "confusion.json", "drift.json", "environment.json")
+RUN_FILES = ("config.yaml", "result.json", "history.csv", "confusion.json", "environment.json")
 WORDS = ("", " ", "x", "-1", "0", "1e999", "nan", "9" * 5000, "[/bold]", "a" * 300, "\x00", "é\ud800", "../..", "1;2")
 
 
@@ -235,7 +235,7 @@ def _read_run(case: Case, folder: Path) -> None:
         lambda: _command("resume", folder),
         lambda: read_run(run).as_plain(),
         lambda: read(run),
-        lambda: (run.config(), run.environment(), run.history(), run.confusion(), run.drift(), run.data_root()),
+        lambda: (run.config(), run.environment(), run.history(), run.confusion(), run.data_root()),
     ]
     case.random.choice(readers)()
 

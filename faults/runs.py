@@ -7,7 +7,7 @@ from typing import Any
 from faults.core import Failed
 
 NOT_COMPARED = ("timing", "peak_memory_bytes")
-SAME_BYTES = ("config.yaml", "history.csv", "confusion.json", "drift.json")
+SAME_BYTES = ("config.yaml", "history.csv", "confusion.json")
 
 
 def must_be_equal(run: Path, reference: Path) -> None:

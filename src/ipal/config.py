@@ -277,10 +277,6 @@ class RunConfig(Section):
         tree[self.method] = tree.pop("settings")
         return tree
 
-    def given(self) -> Tree:
-        """What was set, as plain data; defaults are left out."""
-        return self.model_dump(mode="json", exclude_unset=True)
-
     @property
     def digest(self) -> str:
         """Hash of the full configuration: same digest, same numbers."""

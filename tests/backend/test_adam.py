@@ -44,23 +44,3 @@ def test_it_is_torchs_adam_to_the_bit(weight_decay: float) -> None:
         assert all(torch.equal(mine.state[a][name], other.state[b][name]) for name in ("step", "exp_avg", "exp_avg_sq"))
     mine.zero_grad()
     assert all(parameter.grad is None for parameter in ours)
-
-
-@pytest.mark.parametrize(("missing", "weight_decay"), [("_fused_adam_", 0.0), ("_foreach_add_", 0.01)])
-def test_without_torchs_private_kernels_it_takes_the_same_steps(missing, weight_decay, monkeypatch) -> None:
-    generator = torch.Generator().manual_seed(0)
-    first = torch.randn(40, 7, generator=generator)
-    mine, other = (nn.Parameter(first.clone()) for _ in range(2))
-    ours = Adam([mine], 1e-2, weight_decay)
-    theirs = torch.optim.Adam([other], lr=1e-2, weight_decay=weight_decay, foreach=False)
-    for step in range(50):
-        gradient = torch.randn(first.shape, generator=generator) * 10.0 ** (step % 5 - 4)
-        mine.grad, other.grad = gradient.clone(), gradient.clone()
-        theirs.step()
-        with monkeypatch.context() as without:
-            without.delattr(torch, missing)
-            ours.step()
-    torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
-    assert not torch.equal(mine, first)
-    for name in ("step", "exp_avg", "exp_avg_sq"):
-        torch.testing.assert_close(ours.state[mine][name], theirs.state[other][name])

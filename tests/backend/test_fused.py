@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ipal.backend import fused
-from ipal.backend.neighbor_sampling import distinct_places
+from ipal.backend.batches import distinct_places
 from ipal.backend.runtime import Runtime
 from ipal.config import ProtocolConfig
 from ipal.data.datasets import load

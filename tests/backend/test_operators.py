@@ -18,7 +18,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.cuda import _utils
 
 from ipal.backend import cuda_kernels
-from ipal.backend.neighbor_sampling import Sampler
+from ipal.backend.batches import Sampler
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import Cut, SparseMatrix, SparsePair, row_starts, sparse_matmul

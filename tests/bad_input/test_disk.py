@@ -56,7 +56,7 @@ def test_a_run_folder_that_may_not_be_written_is_named(
 
 # ---------------------------------------------------------------------- no room on the disk
 
-WRITES = 16  # config, environment, 3 tasks x 3 checkpoints, history, confusion, drift, model, result
+WRITES = 15  # config, environment, 3 tasks x 3 checkpoints, history, confusion, model, result
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, function: str, after: int) -> list[int]:

@@ -121,7 +121,7 @@ def with_small_class(path: Path) -> Path:
 
 def test_classes_too_small_to_split_are_named_or_dropped_where_asked(command: Command, tmp_path: Path) -> None:
     run = ["run", "--dataset", with_small_class(tmp_path / "mine.npz"), *LEARN]
-    words = ("Too small to split", "class 3 (2 node(s))", "protocol.small_classes=drop")
+    words = ("Too few training, validation or test nodes", "class 3 (2 node(s))", "protocol.small_classes=drop")
     complaint(command(*run), *words)
     assert not (tmp_path / "runs").exists()
     drop = ["--set", "protocol.small_classes=drop"]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ipal.config import run_config
 from ipal.runs import runner
@@ -37,7 +36,7 @@ def test_a_configuration_that_was_cut_is_refused(command: Command, finished: Pat
         ("seed: 0", "seed: 1", ["was changed", "its hash is", "folder's name"]),
         ("seed: 0", "seed: -1", ["damaged or of another version", "'seed'"]),
         ("seed: 0", "seed: [0", ["damaged"]),
-        ("format: 1", "format: 2", ["run format 2", "reads format 1", "the version that wrote it"]),
+        ("format: 1", "format: 2", ["another format"]),
         ("method: ipal", "method: other", ["damaged or of another version"]),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -94,14 +93,7 @@ def forged(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None])
 
 
 FORGED: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
-    "a place that is no number": lambda tensors, _: tensors["centroids.mean"].fill_(float("inf")),
-    "places of another width": lambda tensors, _: tensors.update(
-        {"centroids.mean": tensors["centroids.mean"][:, 1:].clone()}
-    ),
-    "places of another type": lambda tensors, _: tensors.update(
-        {"centroids.mean": tensors["centroids.mean"].to(torch.int64)}
-    ),
-    "a row with another name": lambda _, facts: facts["progress"]["rows"][0].update(driftx={}),
+    "a row with another name": lambda _, facts: facts["progress"]["rows"][0].update(other={}),
     "a row too many": lambda _, facts: facts["progress"]["rows"].append(facts["progress"]["rows"][0]),
     "tasks that are not there": lambda _, facts: facts["progress"].update(task=7),
     "labels of the task before": lambda _, facts: facts["learner"].update(labels=facts["learner"]["labels"][:2]),
@@ -170,8 +162,8 @@ def test_a_run_whose_graph_has_changed_or_gone_is_refused(command: Command, tmp_
 def test_a_folder_that_is_no_run_is_refused(command: Command, tmp_path: Path, verb: str) -> None:
     (tmp_path / "holiday").mkdir()
     (tmp_path / "runs" / "empty").mkdir(parents=True)
-    complaint(command(verb, "holiday"), "holiday is no run folder", "config.yaml")
-    complaint(command(verb, "empty"), "empty is no run folder", "config.yaml")
+    complaint(command(verb, "holiday"), "There is no run 'holiday'")
+    complaint(command(verb, "empty"), "There is no run 'empty'")
     (tmp_path / "letter.txt").touch()
     # `show` takes models as well.
     complaint(command(verb, "letter.txt"), "letter.txt", "no saved state" if verb == "show" else "ipal list runs")

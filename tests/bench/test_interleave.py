@@ -115,7 +115,7 @@ def test_runs_that_take_turns_report_the_peak_of_all(
         return whole(*arguments)
 
     class Peak(PeakMemory):
-        def reset(self) -> None:
+        def __init__(self) -> None:
             peaks[-1] = 0
 
         def bytes(self) -> int:

@@ -130,14 +130,12 @@ def test_seeds_on_the_command_line_serve_for_both(tmp_path) -> None:
     assert engine.made == [(1.0, 7), (10.0, 7)]
 
 
-def test_a_seed_cannot_be_of_both_kinds(command, tmp_path) -> None:
-    write(tmp_path, "ewc:", HEAD.replace("tuning_seeds: 3", "tuning_seeds: " + "[1, 100]"))
-    complaint(command("bench", "x.yaml"), "x.yaml", "Seed 1 is reported and tuned by")
-
-
-def test_what_is_wrong_with_tuning_seeds_is_said_of_them(command, tmp_path) -> None:
-    write(tmp_path, "ewc:", HEAD.replace("tuning_seeds: 3", "tuning_seeds: " + "many"))
-    complaint(command("bench", "x.yaml"), "x.yaml", "'tuning_seeds' cannot be 'many'")
+@pytest.mark.parametrize(
+    ("given", "words"), [("[1, 100]", "Seed 1 is reported and tuned by"), ("many", "'tuning_seeds' cannot be 'many'")]
+)
+def test_wrong_tuning_seeds_are_refused(command, tmp_path, given: str, words: str) -> None:
+    write(tmp_path, "ewc:", HEAD.replace("tuning_seeds: 3", f"tuning_seeds: {given}"))
+    complaint(command("bench", "x.yaml"), "x.yaml", words)
 
 
 def test_a_dry_run_counts_the_runs_of_the_search(command, tmp_path) -> None:

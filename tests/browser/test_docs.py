@@ -1,9 +1,6 @@
 """The documentation in a real browser, opened from disk: navigation, search, colours, phone width, accessibility."""
 
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -33,20 +30,6 @@ def tab(browser: Browser, site: Path) -> Iterator[Tab]:
         tab.calm()
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def served(site: Path) -> Iterator[str]:
-    """The same site behind a server."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 def search(page: Page, words: str, title: str) -> None:
     """Type words, and wait until a page or section of this title is among the answers."""
     page.locator(".md-search__input").press_sequentially(words)
@@ -71,12 +54,6 @@ def test_search_answers_from_disk_while_one_types(tab: Tab, site: Path):
     tab.page.locator(".md-search-result__link").first.click()
     tab.page.wait_for_url("**/*h=*")
     assert tab.page.locator("article mark").count() > 0  # what was looked for is marked
-
-
-def test_search_answers_over_http_too(open_tab: OpenTab, served: str):
-    tab = open_tab(f"{served}/index.html")
-    search(tab.page, "loopback", "Commands")  # no hyphen: half a word with one is no query, and is complained of
-    tab.calm()
 
 
 def test_colours_follow_the_system_and_the_switch(open_tab: OpenTab, site: Path):

@@ -28,7 +28,8 @@ def test_commands_come_in_three_groups_and_then_examples(command: Command) -> No
     assert "─ Commands ─" not in shown
     assert "IPAL_DATA" in shown
     nothing = command()
-    assert "ipal run --dataset digits" in nothing.out + nothing.err
+    assert (nothing.code, nothing.err) == (2, "")
+    assert "ipal run --dataset digits" in nothing.out
 
 
 def test_options_that_people_use_come_first(command: Command) -> None:

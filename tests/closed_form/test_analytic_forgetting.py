@@ -8,9 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ipal
 from ipal import Analytic, forget_class, forget_nodes, forget_rows
-from ipal.errors import NotFittedError
 from ipal.estimator import files
 from tests.closed_form.analytic_support import (
     POOLED_AND_PER_CLASS,
@@ -77,26 +75,7 @@ def test_all_nodes_of_a_graph_may_be_forgotten(sums):
     assert torch.equal(solved(learner).weights, before)
 
 
-@POOLED_AND_PER_CLASS
-def test_nodes_that_reached_nobody_are_forgotten_without_a_trace(sums):
-    one = case(7)
-    lonely = replace(one, edges=one.edges[:, (one.edges != 0).all(axis=0)])
-    train = lonely.nodes[1:]
-    learner = lonely.model(sums, train)
-    before = solved(learner).weights.clone()
-    forget_nodes(learner, lonely.data(train, [0]))
-    assert torch.equal(solved(learner).weights, before)
-
-
 # ------------------------------------------------------------------ what is refused
-
-
-@pytest.mark.parametrize("what", ["forget_rows", "forget_nodes", "forget_class"])
-def test_a_model_that_learned_nothing_forgets_nothing(what):
-    one = case(29)
-    given = [0] * (what == "forget_class")
-    with pytest.raises(NotFittedError, match="This model has learned nothing yet"):
-        getattr(ipal, what)(Analytic(), *given, one.data(one.nodes))  # nothing is asked of what is to be forgotten
 
 
 @POOLED_AND_PER_CLASS

@@ -13,7 +13,6 @@ from ipal.closed_form.method import GIB
 from ipal.closed_form.ridge import RIDGES
 from ipal.closed_form.sums import numbers, rounded
 from ipal.errors import CapacityError, ConfigError
-from ipal.estimator import files
 from tests.closed_form.analytic_support import (
     POOLED_AND_PER_CLASS,
     Refused,
@@ -22,7 +21,6 @@ from tests.closed_form.analytic_support import (
     by_label,
     case,
     cases,
-    equal,
     few,
     memory,
     solved,
@@ -142,20 +140,6 @@ def test_every_restart_needs_some_columns():
 
 
 # ------------------------------------------------------------------ merging
-
-
-@POOLED_AND_PER_CLASS
-@few
-@given(case=cases)
-def test_merged_models_that_share_classes_are_the_model_of_all_rows(case, sums):
-    parts = np.array_split(case.random.permutation(case.nodes), 3)
-    one, two, three = (case.model(sums, part) for part in parts)
-    states = [(files.checkpoint(each.model_), each) for each in (one, two, three)]
-    whole = case.model(sums, case.nodes)
-    for merged in (merge_models(merge_models(one, two), three), merge_models(three, merge_models(two, one))):
-        assert_same_model(merged, whole, case)
-    for before, each in states:
-        assert equal(files.checkpoint(each.model_), before)
 
 
 def test_merged_models_that_share_classes_have_the_losses_of_both():

@@ -69,7 +69,3 @@ def test_products_are_added_by_hand() -> None:
     add_products(half, doubles([1, 2]).float())  # in single precision
     assert mirrored(square(half, 2)).tolist() == [[11, 16], [16, 24]]
     assert half.dtype == torch.float64
-
-
-def test_mirrored_reads_the_lower_half_alone() -> None:
-    assert mirrored(doubles([1, 99], [2, 3])).tolist() == [[1, 2], [2, 3]]

@@ -18,27 +18,8 @@ from ipal.errors import DataError
 from tests.data.support import COUNTS, EDGES, UNDIRECTED, Y, dense, pairs
 
 STOCK = {name: entry for name, entry in catalog.CATALOG.items() if entry.download}
-EXPECTED_CALLS = {
-    "cs": ("Coauthor", ("pyg", "CS")),
-    "physics": ("Coauthor", ("pyg", "Physics")),
-    "computers": ("Amazon", ("pyg", "Computers")),
-    "photo": ("Amazon", ("pyg", "Photo")),
-    "corafull": ("CitationFull", ("pyg", "Cora")),
-    "dblp": ("CitationFull", ("pyg", "DBLP")),
-    "cora-ml": ("CitationFull", ("pyg", "Cora_ML")),
-    "reddit": ("Reddit", ("pyg/Reddit",)),
-    "arxiv": ("PygNodePropPredDataset", ("ogbn-arxiv", "pyg")),
-    "cora": ("Planetoid", ("pyg/Planetoid", "Cora")),
-    "citeseer": ("Planetoid", ("pyg/Planetoid", "CiteSeer")),
-    "pubmed": ("Planetoid", ("pyg/Planetoid", "PubMed")),
-    "flickr": ("AttributedGraphDataset", ("pyg/AttributedGraphDataset", "flickr")),
-    "blogcatalog": ("AttributedGraphDataset", ("pyg/AttributedGraphDataset", "blogcatalog")),
-    "wiki": ("AttributedGraphDataset", ("pyg/AttributedGraphDataset", "wiki")),
-    "actor": ("Actor", ("pyg/Actor",)),
-}
 REWRITTEN = [name for name, entry in STOCK.items() if entry.path.startswith("graphs/")]
 MADE_BY_STOCK = Data(x=torch.tensor(COUNTS), edge_index=torch.tensor(EDGES), y=torch.tensor(Y))
-Calls = list[tuple[str, tuple[str, ...]]]
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, act: Callable[..., object]) -> None:
@@ -53,21 +34,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, act: Callable[..., object]) -> Non
     ogb = types.SimpleNamespace(PygNodePropPredDataset=fake("PygNodePropPredDataset"))
     monkeypatch.setitem(sys.modules, "ogb", types.ModuleType("ogb"))
     monkeypatch.setitem(sys.modules, "ogb.nodeproppred", ogb)
-
-
-@pytest.mark.parametrize("name", STOCK)  # of each the call must be known
-def test_a_graph_is_fetched_with_its_stock_class(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: Calls = []
-
-    def fetch(stock: str, *arguments: str) -> list[Data]:
-        calls.append((stock, arguments))
-        return [MADE_BY_STOCK]
-
-    stand_in(monkeypatch, fetch)
-    catalog.download(name, tmp_path)
-    stock, arguments = EXPECTED_CALLS[name]
-    there = tuple(str(tmp_path / part) if part.startswith("pyg") else part for part in arguments)
-    assert calls == [(stock, there)]
 
 
 @pytest.mark.parametrize("x", [MADE_BY_STOCK.x, MADE_BY_STOCK.x.to_sparse_csr()], ids=["dense", "sparse"])

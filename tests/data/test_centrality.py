@@ -26,14 +26,6 @@ def test_pagerank_by_hand() -> None:
     np.testing.assert_allclose(pagerank(CHAIN, alpha=0.6), [r_0, r_1, r_2], rtol=1e-12)
 
 
-def test_pagerank_of_a_star_by_hand() -> None:
-    # Centre c, three leaves l: c = 0.85 * 3 l + 0.15 and l = 0.85 c / 3 + 0.15, so c (1 - 0.85^2) = 0.5325.
-    star = graph([(0, 1), (0, 2), (0, 3)], 4, undirected=True)
-    c = (0.85 * 3 * 0.15 + 0.15) / (1 - 0.85**2)
-    leaf = 0.85 * c / 3 + 0.15
-    np.testing.assert_allclose(pagerank(star), [c, leaf, leaf, leaf], atol=1e-5)
-
-
 def test_pagerank_without_damping_is_one_everywhere() -> None:
     np.testing.assert_array_equal(pagerank(CHAIN, alpha=0.0), [1, 1, 1])
     np.testing.assert_allclose(pagerank(graph([], 2)), [0.15, 0.15])

@@ -46,15 +46,6 @@ def test_edges_become_rows_without_loops_and_repeats(undirected: bool, kind: typ
     assert all((np.diff(rows.indices[a:b]) > 0).all() for a, b in zip(rows.indptr, rows.indptr[1:], strict=False))
 
 
-def test_ranges_of_rows_are_all_rows_and_no_longer_than_asked_for(at_once: int) -> None:
-    rows = Neighbours.of_edges(random_edges(), N)
-    ranges = list(rows.chunks())
-    assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
-    assert ranges[-1][1] == N
-    sizes = [(end - begin, rows.indptr[end] - rows.indptr[begin]) for begin, end in ranges]
-    assert all(edges <= at_once or several == 1 for several, edges in sizes)
-
-
 @pytest.mark.parametrize("ascending", [True, False])
 def test_a_part_of_a_graph_is_the_part_of_its_matrix(ascending: bool) -> None:
     nodes = np.random.default_rng(1).permutation(N)[:25]

@@ -2,30 +2,20 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import pytest
-import scipy.sparse as sp
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from torch_geometric.data import Data
 
-from ipal import graph_from
-from ipal.config import run_config
 from ipal.data.csr import Neighbours
 from ipal.data.dataset import content_hash
 from ipal.data.datasets import convert, load
 from ipal.data.datasets.inspect import look
 from ipal.data.graph import Graph, checked_graph
 from ipal.errors import DataError
-from ipal.estimator.convert.pyg import graph_of
-from ipal.runs.memory_plan import extent, held_bytes
-from ipal.runs.resolved import Resolver
 from tests.support import Command, write_graph
 
 
@@ -116,48 +106,15 @@ def test_rows_of_weighted_pairs_are_means_of_repeats(
     assert not undirected or rows.symmetric
 
 
-SOURCE, TARGET = [0, 0, 0, 1, 3, 2], [1, 1, 1, 2, 2, 3]
-"""An edge three times, one both ways."""
-
-
-def as_networkx(weights: list[float] | None) -> Any:
-    graph = nx.MultiGraph()
-    graph.add_nodes_from(range(4), size=1.0)
-    for source, target, weight in zip(SOURCE, TARGET, weights or [None] * 6, strict=True):
-        graph.add_edge(source, target, **({} if weight is None else {"weight": weight}))
-    return graph_from(graph)
-
-
-def as_pyg(weights: list[float] | None) -> Any:
-    given = {} if weights is None else {"edge_weight": torch.tensor(weights * 2)}
-    return Data(x=torch.ones(4, 1), edge_index=torch.tensor([SOURCE + TARGET, TARGET + SOURCE]), **given)
-
-
-def as_arrays(weights: list[float] | None) -> Any:
-    given = {} if weights is None else {"edge_weight": weights}
-    return graph_from({"x": np.ones((4, 1)), "edge_index": [SOURCE, TARGET], **given}, directed=False)
-
-
-@pytest.mark.parametrize("route", [as_networkx, as_pyg, as_arrays])
-def test_repeated_edges_mean_the_same_with_weights_and_without(route: Any) -> None:
-    """No jump where one unrelated weight moves away from one; of tables, see test_random_tables."""
+def test_repeated_edges_mean_the_same_with_weights_and_without() -> None:
+    """No jump where one unrelated weight moves away from one; a repeat counts once, with the mean."""
+    edges = np.array([[0, 0, 0, 1, 3, 2], [1, 1, 1, 2, 2, 3]])
     expected = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]])
-    for weights in (None, [1.0] * 6, [1.0] * 3 + [1.000001] + [1.0] * 2):
-        found = graph_of(route(weights)).aggregation("sum").toarray()
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-    found = graph_of(route([1.0, 2, 6, 1, 1, 4])).aggregation("sum").toarray()
-    assert found[0, 1] == found[1, 0] == 3
-    assert found[2, 3] == found[3, 2] == 2.5
-
-
-def test_a_matrix_has_one_number_for_an_edge() -> None:
-    """SciPy adds up entries of one place: so the same matrix, dense, says."""
-    matrix = sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 2])), shape=(3, 3))
-    for form in (matrix, matrix.toarray()):
-        assert graph_from(form, x=np.eye(3), directed=True).edge_weight.tolist() == [2, 1]
-    turned = SimpleNamespace(x=np.eye(3), adj_t=sp.coo_array(matrix.T))
-    assert graph_of(turned).edge_weight.tolist() == [2, 1]  # type: ignore[arg-type, union-attr]
-    assert len(matrix.data) == 3, "not changed"
+    for weights in (None, np.ones(6), np.array([1, 1, 1, 1.000001, 1, 1])):
+        graph = checked_graph(np.ones((4, 1), dtype=np.float32), edges, undirected=True, weights=weights)
+        np.testing.assert_allclose(graph.aggregation("sum").toarray(), expected, atol=1e-5)
+    found = Neighbours.of_edges(edges, 4, undirected=True, weights=np.array([1, 2, 6, 1, 1, 4], dtype=np.float32))
+    assert found.matrix(0, 4, found.values(0, 4)).toarray()[[0, 2], [1, 3]].tolist() == [3, 2.5]
 
 
 # ---------------------------------------------------------------------- files
@@ -202,15 +159,6 @@ def test_the_hash_covers_weights_where_there_are_any(tmp_path: Path) -> None:
     assert hash_of(edge_index=edges[:, order], edge_weight=WEIGHTS[order]) == one
 
 
-def test_weights_stay_with_graphs_side_by_side(tmp_path: Path) -> None:
-    names = [str(weighted(tmp_path / "a.npz")), str(write_graph(tmp_path / "b.npz"))]
-    both, one = load(",".join(names)).graph, load(names[0]).graph
-    a = both.aggregation("sum").toarray()
-    assert np.array_equal(a[:40, :40], one.aggregation("sum").toarray())
-    assert set(np.unique(a[40:, 40:])) == {0, 1}
-    assert not a[:40, 40:].any()
-
-
 REFUSED: dict[str, tuple[Any, str]] = {
     "negative": (np.where(np.arange(120) == 7, -1.0, 1), "weight -1.0: weights must be finite and positive"),
     "beyond 32 bits": (np.full(120, 1e300), "weight inf"),
@@ -250,40 +198,3 @@ def test_damaged_weights_of_a_folder_are_refused(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(DataError, match="was changed after it was written"):
         load(str(tmp_path / "a.graph"))
-
-
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        {"stream": "class", "train_graph": "seen", "test_graph": "seen"},
-        {"stream": {"name": "online", "batch": 5}},
-        {"stream": {"name": "returning", "parts": 2}},
-    ],
-    ids=str,
-)
-def test_tasks_and_tests_of_streams_keep_the_weights(protocol: dict[str, Any], tmp_path: Path) -> None:
-    path = weighted(tmp_path / "a.npz")
-    stream = Resolver().resolve(run_config({"dataset": str(path), "protocol": protocol})).stream
-    whole = load(str(path)).graph.aggregation("sum").toarray()
-    for index in range(len(stream)):
-        tasks = [stream.batch(index, number) for number in range(stream.batches[index])]
-        for task in tasks:
-            assert task.origin is not None
-            found = task.graph.aggregation("sum").toarray()
-            assert np.array_equal(found, np.where(found > 0, whole[np.ix_(task.origin, task.origin)], 0))
-        assert any(task.graph.is_weighted and task.graph.num_edges for task in tasks)
-        assert all(split.graph.is_weighted for split in stream.test_splits(index))
-
-
-def test_a_graph_with_weights_is_learned_from_predicted_and_planned_for(tmp_path: Path, command: Command) -> None:
-    path, plain = weighted(tmp_path / "a.npz"), write_graph(tmp_path / "b.npz")
-    graph, other = load(str(path)).graph, load(str(plain)).graph
-    assert held_bytes(graph) - held_bytes(other) == 4 * graph.num_edges
-    assert extent(graph, 10, 100).copy - extent(other, 10, 100).copy == 400
-    run = ["--split", "2,2", "--set", "train.epochs=2", "--threads", 1, "--method", "ewc"]
-    assert command("run", "--dataset", path, *run).code == 0
-    rows = []
-    for name in (path, plain):
-        assert command("predict", "ewc", "--graph", name, "-o", "out.csv", "--force").code == 0
-        rows.append(Path("out.csv").read_text())
-    assert rows[0] != rows[1]

@@ -115,20 +115,3 @@ def test_an_audit_says_which_text_is_kept() -> None:
     assert said.startswith("Kept in clear text: class labels (u, v), feature names (amount, who). Hashed: 2 categories")
     bare = audit(ipal.NCM().partial_fit(graph_from({"x": X, "edge_index": EDGES, "y": [0, 1, 0]})))
     assert bare["remarks"][0] == "Kept in clear text: nothing."
-
-
-def test_names_are_hashed_once_and_by_their_column() -> None:
-    once = kept_names(["country=DE", "language=DE", "age"])
-    assert once == kept_names(once)
-    assert once[0].removeprefix("country=") != once[1].removeprefix("language=")
-    assert once[2] == "age"
-
-
-def test_features_without_names_are_taken_in_their_order(tmp_path: Path) -> None:
-    data = graph_from({"x": X, "edge_index": EDGES, "y": ["a", "b", "a"]})
-    ipal.NCM().partial_fit(data).save(tmp_path / "model.safetensors")
-    model = ipal.load(tmp_path / "model.safetensors")
-    assert model.model_.schema.columns == ()
-    assert np.array_equal(
-        model.predict(data), model.predict(graph_from({"x": X, "edge_index": EDGES, "ids": [7, 8, 9]}))
-    )

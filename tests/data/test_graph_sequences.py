@@ -1,28 +1,20 @@
 """Several graphs side by side, and whole graphs one after the other."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ipal.config import run_config
-from ipal.data.csr import Neighbours, joined
 from ipal.data.dataset import Dataset
-from ipal.data.datasets import catalog, load
-from ipal.data.datasets.inspect import look
+from ipal.data.datasets import load
 from ipal.data.datasets.several import WIDTH, projected, side_by_side
 from ipal.data.graph import Graph
 from ipal.data.names import split_names
 from ipal.data.streams import TRAIN
 from ipal.errors import CapacityError
 from ipal.runs.resolved import Resolver
-from ipal.runs.run_folder import RunStore
-from tests.data.support import dense, put_benchmark
-from tests.support import Command, complaint, write_graph
+from tests.support import Command, complaint
 
 ONE = "synthetic:nodes=60,classes=3,features=8,signal=3,seed=1"
 TWO = "synthetic:nodes=80,classes=4,features=20,signal=3,seed=2"
@@ -61,14 +53,6 @@ def test_names_are_separated_by_commas(text: str, names: list[str]) -> None:
     assert split_names(text) == names
 
 
-def test_a_path_that_exists_is_a_file_whatever_its_commas(tmp_path: Path) -> None:
-    path = write_graph(tmp_path / "digits,cs.npz")
-    assert load(str(path)).graph.num_nodes == 40
-    (tmp_path / "graphs").mkdir()
-    write_graph(tmp_path / "graphs" / "a,b.npz")
-    assert load("a,b", tmp_path).name == "a,b"
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -83,11 +67,6 @@ def test_a_path_that_exists_is_a_file_whatever_its_commas(tmp_path: Path) -> Non
 )
 def test_wrong_names_get_a_sentence(command: Command, text: str, words: str) -> None:
     complaint(command("run", "--dataset", text, "--method", "ncm"), words)
-
-
-def test_one_file_is_not_taken_twice_by_two_paths(command: Command, tmp_path: Path) -> None:
-    write_graph(tmp_path / "a.npz")
-    complaint(command("run", "--dataset", f"a.npz,{tmp_path / 'a.npz'}"), "a.npz twice")
 
 
 # ---------------------------------------------------------------------- side by side
@@ -121,16 +100,6 @@ def test_the_same_graph_has_the_same_features_in_any_company_and_order(names: li
     assert union.graph.num_features == WIDTH
 
 
-def test_sparse_features_are_projected_as_dense_ones(tmp_path: Path) -> None:
-    put_benchmark(tmp_path, "cs")
-    put_benchmark(tmp_path, "dblp", labels=np.array([0, 1, 1, 0, 0, 1]))
-    union, one = load("cs,dblp", tmp_path), load("cs", tmp_path)
-    assert isinstance(one.graph.x, sp.csr_array)
-    expected = projected(dense(one.graph), int(one.hash, 16))
-    np.testing.assert_allclose(union.graph.x[:6], expected, rtol=1e-6)
-    assert union.y.tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 4, 3, 3, 4]
-
-
 def test_projected_by_hand() -> None:
     """Unit rows give the rows of the matrix, over the root of the width; 2 e1 - e2 gives twice one less the other."""
     x = np.array([[1, 0], [0, 1], [2, -1]], dtype=np.float32)
@@ -148,37 +117,7 @@ def test_too_many_nodes_for_the_memory_are_refused(monkeypatch: pytest.MonkeyPat
         side_by_side([small([0, 1], []), small([0, 1, 1], [])])
 
 
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 12), st.integers(0, 99)), min_size=1, max_size=5))
-@settings(max_examples=40, deadline=None)
-def test_graphs_can_be_taken_apart_again(sizes: list[tuple[int, int, int]]) -> None:
-    every = []
-    for nodes, edges, seed in sizes:
-        ends = np.random.default_rng(seed).integers(0, nodes, (2, edges))
-        every.append(Neighbours.of_edges(ends, nodes))
-    both = joined(every)
-    starts = np.cumsum([0, *(one.num_nodes for one in every)])
-    assert both.num_nodes == starts[-1]
-    for one, begin in zip(every, starts, strict=False):
-        again = both.without_rest(np.arange(begin, begin + one.num_nodes))
-        np.testing.assert_array_equal(again.indptr, one.indptr)
-        np.testing.assert_array_equal(again.indices, one.indices)
-
-
 # ---------------------------------------------------------------------- as a dataset like others
-
-
-def test_files_are_found_again_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_graph(tmp_path / "a.npz")
-    write_graph(tmp_path / "b.npz", y=np.arange(40) % 2)
-    monkeypatch.chdir(tmp_path)
-    resolved = Resolver().resolve(run_config({"dataset": "a.npz,b.npz", "method": "ncm"}))
-    assert resolved.config.dataset == f"{tmp_path / 'a.npz'},{tmp_path / 'b.npz'}"
-    monkeypatch.chdir("/")
-    again = Resolver().resolve(resolved.config)
-    assert again.config == resolved.config
-    assert again.config.digest == resolved.config.digest
-    folder = RunStore(tmp_path).folder_for(resolved.config)
-    assert folder.path.name == f"a+b-ncm-seed0-{resolved.config.digest}"
 
 
 def test_a_run_on_several_graphs_is_listed_shown_and_finished(command: Command) -> None:
@@ -197,16 +136,6 @@ def test_a_run_on_several_graphs_is_listed_shown_and_finished(command: Command) 
     assert command("show", "latest", "--json").json["accuracy_matrix"] == result["accuracy_matrix"]
     assert "finished already" in command(*run).err
     assert command("resume", "latest", "--json").json["accuracy_matrix"] == result["accuracy_matrix"]
-
-
-def test_a_look_at_several_graphs(tmp_path: Path) -> None:
-    found = look(f"{ONE},{TWO}", tmp_path)
-    assert (found["nodes"], found["features"], len(found["classes"])) == (140, WIDTH, 7)
-    assert found["of_every_node"] == ["domain"]
-    missing = catalog.describe("cs,digits,dblp", tmp_path)
-    assert not missing["here"]
-    assert "--download cs'" in missing["how_to_get"]
-    assert "--download dblp'" in missing["how_to_get"]
 
 
 # ---------------------------------------------------------------------- the stream
@@ -247,15 +176,3 @@ def test_a_sequence_that_there_is_not_gets_a_sentence(
     command: Command, dataset: str, stream: str, words: list[str]
 ) -> None:
     complaint(command("run", "--dataset", dataset, "--method", "ncm", "--set", f"protocol.stream={stream}"), *words)
-
-
-@pytest.mark.parametrize("domain", [np.zeros(40, dtype=int), np.arange(40) % 2])
-def test_domains_of_a_file_are_graphs_where_their_classes_are_their_own(
-    domain: Any, command: Command, tmp_path: Path
-) -> None:
-    write_graph(tmp_path / "a.npz", domain=domain)
-    run = ("run", "--dataset", "a.npz", "--method", "ncm", "--set", "protocol.stream=graphs")
-    words = "needs several graphs" if domain.max() == 0 else "Class 0 is in several graphs"
-    complaint(command(*run), words)
-    write_graph(tmp_path / "a.npz", domain=np.arange(40) // 20 * 7)
-    assert command(*run, "--json").json["protocol"]["domains"] == [0, 7]

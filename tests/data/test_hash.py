@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from ipal.data.datasets import load
 from tests.data.support import COUNTS, EDGES, Y
-from tests.support import sparse_parts, write_graph
 
 
 def hash_of(path: Path, *, compressed: bool = False, **arrays: Any) -> str:
@@ -42,20 +40,3 @@ def test_the_hash_changes_with_features_edges_and_labels(tmp_path: Path) -> None
         hash_of(tmp_path / "a.npz", **{**base, "y": Y[::-1].copy()}),
     ]
     assert len(set(hashes)) == len(hashes)
-
-
-def test_the_hash_of_sparse_features_does_not_depend_on_the_order_in_a_row(tmp_path: Path) -> None:
-    sorted_parts = sp.csr_array(COUNTS)
-    turned = sorted_parts.copy()
-    # Row 0 holds two entries: the same row with its entries in the other order.
-    turned.indices[[0, 1]], turned.data[[0, 1]] = turned.indices[[1, 0]], turned.data[[1, 0]]
-    hashes = {
-        hash_of(tmp_path / "a.npz", edge_index=EDGES, y=Y, **sparse_parts("x", matrix, "values"))
-        for matrix in (sorted_parts, turned)
-    }
-    assert len(hashes) == 1
-
-
-def test_directed_and_undirected_are_different_content(tmp_path: Path) -> None:
-    path = write_graph(tmp_path / "a.npz")
-    assert load(str(path), undirected=True).hash != load(str(path), undirected=False).hash

@@ -12,7 +12,6 @@ from ipal.data.datasets import load
 from ipal.errors import DataError
 from tests.data.support import (
     COUNTS,
-    DIRECTED,
     EDGES,
     UNDIRECTED,
     Y,
@@ -22,7 +21,7 @@ from tests.data.support import (
     put_ogb,
     put_reddit,
 )
-from tests.support import sparse_parts, write_graph
+from tests.support import sparse_parts
 
 
 def test_the_gnn_benchmark_format_is_read_with_features_made_zero_and_one(tmp_path: Path) -> None:
@@ -37,15 +36,6 @@ def test_the_gnn_benchmark_format_is_read_with_features_made_zero_and_one(tmp_pa
     assert not dataset.beyond_task
 
 
-def test_stored_zeros_in_the_gnn_benchmark_format_are_no_words(tmp_path: Path) -> None:
-    x = sp.csr_array(COUNTS)
-    x.data[0] = 0
-    put_benchmark(tmp_path, attr_data=x.data)
-    graph = load("cs", tmp_path).graph
-    assert dense(graph)[0, 0] == 0
-    assert graph.x.nnz == np.count_nonzero(COUNTS) - 1
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_features_that_are_no_numbers_are_not_made_zero_or_one(tmp_path: Path, value: float) -> None:
     counts = sp.csr_array(COUNTS).data.copy()
@@ -53,17 +43,6 @@ def test_features_that_are_no_numbers_are_not_made_zero_or_one(tmp_path: Path, v
     put_benchmark(tmp_path, attr_data=counts)
     with pytest.raises(DataError, match="NaN or infinite"):
         load("cs", tmp_path)
-
-
-def test_a_word_stored_twice_in_the_gnn_benchmark_format_is_still_one(tmp_path: Path) -> None:
-    # PyTorch Geometric adds up repeated entries and then makes them 0/1.
-    put_benchmark(
-        tmp_path,
-        attr_data=np.ones(3, dtype=np.float32),
-        attr_indices=np.array([1, 1, 0]),
-        attr_indptr=np.array([0, 2, 3, 3, 3, 3, 3]),
-    )
-    assert dense(load("cs", tmp_path).graph).max() == 1
 
 
 def test_names_pickled_into_the_stock_files_are_left_alone(tmp_path: Path) -> None:
@@ -86,11 +65,6 @@ def test_the_raw_tables_of_ogb_are_read(tmp_path: Path) -> None:
     assert dataset.split == (20, 5, 5, 5, 5)
 
 
-def test_an_ogb_graph_with_one_feature_is_read(tmp_path: Path) -> None:
-    put_ogb(tmp_path, node_feat="1\n2\n3\n4\n5\n6\n")
-    assert dense(load("arxiv", tmp_path).graph).ravel().tolist() == [1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize(
     ("table", "text"),
     [("edge", "0,1,2\n3,4,5\n"), ("edge", "0,x\n"), ("node_label", "0.5\n"), ("node_feat", "1,2\n3\n")],
@@ -108,12 +82,6 @@ def test_an_ogb_table_that_is_cut_short_is_refused_by_name(tmp_path: Path) -> No
         load("arxiv", tmp_path)
     path.write_text("0,1\n")
     with pytest.raises(DataError, match=r"edge\.csv\.gz is damaged"):
-        load("arxiv", tmp_path)
-
-
-def test_a_missing_ogb_table_says_how_to_get_the_data(tmp_path: Path) -> None:
-    (put_ogb(tmp_path) / "edge.csv.gz").unlink()
-    with pytest.raises(DataError, match="ipal data --download arxiv"):
         load("arxiv", tmp_path)
 
 
@@ -139,10 +107,7 @@ def test_an_edge_of_reddit_that_points_outside_is_refused(tmp_path: Path, wrong:
     "changes",
     [
         {"label": np.arange(5)},
-        {"label": np.array(3)},
         {"row": np.arange(4), "col": np.arange(5)},
-        {"row": np.array([0.5, 1.0]), "col": np.array([1.0, 2.0])},
-        {"feature": np.array(3.0)},
         {"feature": np.full((6, 2), np.nan)},
     ],
     ids=lambda changes: "+".join(changes),
@@ -164,18 +129,6 @@ def test_a_plain_file_with_dense_features_is_read(tmp_path: Path) -> None:
     assert not dataset.beyond_task
 
 
-def test_a_path_may_start_at_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    write_graph(tmp_path / "mine.npz")
-    assert load("~/mine.npz").graph.num_nodes == 40
-
-
-def test_edges_run_both_ways_unless_asked_otherwise(tmp_path: Path) -> None:
-    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, x=COUNTS)
-    assert pairs(load(str(tmp_path / "mine.npz"), undirected=True).graph.edges) == UNDIRECTED
-    assert pairs(load(str(tmp_path / "mine.npz"), undirected=False).graph.edges) == DIRECTED
-
-
 GOOD = sp.csr_array(COUNTS)
 
 
@@ -183,21 +136,12 @@ GOOD = sp.csr_array(COUNTS)
     ("part", "wrong"),
     [
         pytest.param("values", GOOD.data[:-1], id="too few values"),
-        pytest.param("values", np.array(1.0), id="one value, no list"),
-        pytest.param("values", np.array(["a"] * GOOD.nnz), id="words for values"),
         pytest.param("indices", GOOD.indices + 1, id="a column too far"),
-        pytest.param("indices", GOOD.indices - 1, id="a negative column"),
         pytest.param("indices", GOOD.indices + 0.5, id="half columns"),
         pytest.param("indptr", GOOD.indptr[:-1], id="a row too few"),
-        pytest.param("indptr", GOOD.indptr[::-1], id="rows that run backwards"),
-        pytest.param("indptr", GOOD.indptr + 1, id="rows that start late"),
         pytest.param("indptr", np.append(GOOD.indptr[:-1], 0), id="an end at the start"),
-        pytest.param("indptr", np.append(GOOD.indptr[:-1], 10**9), id="an end far beyond"),
-        pytest.param("shape", np.array([6]), id="one dimension"),
         pytest.param("shape", np.array([6, 2]), id="too narrow"),
-        pytest.param("shape", np.array([-6, 4]), id="negative"),
         pytest.param("shape", np.array(6), id="a number for a shape"),
-        pytest.param("shape", np.array([np.inf, 4]), id="infinite"),
         pytest.param("shape", np.array("a"), id="a word for a shape"),
     ],
 )
@@ -216,11 +160,3 @@ def test_sparse_features_that_lack_a_part_are_refused_and_not_replaced(part: str
     np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, **parts)
     with pytest.raises(DataError, match=f"x_{part}"):
         load(str(tmp_path / "mine.npz"))
-
-
-def test_sparse_features_of_half_precision_are_read(tmp_path: Path) -> None:
-    parts = sparse_parts("x", GOOD, "values")
-    parts["x_values"] = parts["x_values"].astype(np.float16)
-    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, **parts)
-    graph = load(str(tmp_path / "mine.npz")).graph
-    np.testing.assert_array_equal(graph.x.toarray(), GOOD.toarray())

@@ -40,12 +40,6 @@ def test_a_real_graph_has_the_published_size(name: str, real_data: Path) -> None
         assert sum(dataset.split) == dataset.num_classes
 
 
-def test_a_proxy_says_what_it_is_and_that_its_features_look_beyond_the_task(real_data: Path) -> None:
-    dataset = load("corafull-proxy", real_data)
-    assert dataset.beyond_task
-    assert "not CoraFull-CL results" in dataset.remark
-
-
 def test_nodes_of_citeseer_that_the_source_leaves_unlabelled_are_in_no_task(real_data: Path) -> None:
     if not (real_data / catalog.CATALOG["citeseer"].path).exists():
         pytest.skip("citeseer is not here")

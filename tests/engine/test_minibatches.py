@@ -14,8 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipal.backend.batches import Batch, sampled, whole_task
-from ipal.backend.neighbor_sampling import Sampler, compact, distinct_places, prefetched
+from ipal.backend.batches import Batch, Sampler, compact, distinct_places, prefetched, sampled, whole_task
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, ProtocolConfig, Sampling
 from ipal.data.datasets import Dataset, load

@@ -59,10 +59,7 @@ def test_models_tested_together_score_as_each_alone(made: Any, stream: TaskStrea
     found = evaluate_all(models, stream.test_splits(1), "micro", predict_together(models))
     for model, together in zip(models, found, strict=True):
         alone = evaluate(model, stream.test_splits(1), "micro")
-        assert together.row == alone.row
-        assert together.clouds.keys() == alone.clouds.keys()
-        for name, cloud in alone.clouds.items():
-            torch.testing.assert_close(tuple(together.clouds[name]), tuple(cloud), rtol=1e-4, atol=1e-5)
+        assert together == alone
 
 
 def test_those_that_are_not_alike_predict_one_by_one(stream: TaskStream) -> None:

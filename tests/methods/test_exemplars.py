@@ -71,14 +71,6 @@ def test_gem_sets_against_each_other_in_a_memory_what_competed_when_it_was_learn
     torch.testing.assert_close(training.method._loss_on(first, training.network, training.context), expected)
 
 
-def test_gem_learns_the_first_task_untouched(tiny_stream: TaskStream):
-    terms, training = first_step(config(GEM), tiny_stream.task(0))
-    terms["cross_entropy"].backward()
-    before = {name: p.grad.clone() for name, p in training.network.named_parameters()}
-    training.method.adjust_gradients(training.network, training.state.memory, training.context)
-    assert all(torch.equal(p.grad, before[name]) for name, p in training.network.named_parameters())
-
-
 def test_gem_keeps_so_many_nodes_of_every_task_with_their_labels_and_surroundings(tiny_stream: TaskStream):
     model = learned(GEM, tiny_stream, 2, memory=7, hops=1)
     for memory, index in zip(model.state.memory.tasks, range(2), strict=True):
@@ -94,11 +86,6 @@ def test_gem_keeps_so_many_nodes_of_every_task_with_their_labels_and_surrounding
         degree = np.asarray(task.graph.adjacency.sum(axis=1))
         inside = np.asarray(memory.graph.adjacency.sum(axis=1))
         assert [inside[node] for node in memory.nodes] == [degree[place[row]] for row in kept]
-
-
-def test_gem_keeps_all_nodes_of_a_task_that_has_fewer(tiny_stream: TaskStream):
-    model = learned(GEM, tiny_stream, 1, memory=1000)
-    assert len(model.state.memory.tasks[0].nodes) == len(tiny_stream.task(0).nodes)
 
 
 # ------------------------------------------------------------------ ER-GNN
@@ -248,38 +235,26 @@ def test_parts_at_their_bounds_are_a_graph(kind: type) -> None:
     ("part", "value"),
     [
         ("x_shape", np.array([3, 3])),
-        ("x_shape", np.array([3, 2, 1])),
-        ("x_shape", np.array([2, 2])),
         ("x_shape", np.array([4, 2])),
         ("x_values", np.ones((2, 1), dtype=np.float32)),
         ("x_values", np.ones(3, dtype=np.float32)),
-        ("x_values", np.ones(2)),
         ("x_indices", np.array([0.0, 1.0])),
         ("x_indices", np.array([0, 2])),
         ("x_indices", np.array([-1, 1])),
-        ("x_indices", np.array([0, 1], dtype=np.int16)),
-        ("x_indptr", np.array([0.0, 1.0, 1.0, 2.0])),
         ("x_indptr", np.array([0, 1, 2])),
-        ("x_indptr", np.array([[0], [1], [1], [2]])),
         ("x_indptr", np.array([0, 1, 1, 1])),
         ("x_indptr", np.array([0, 1, 1, 3])),
-        ("x_indptr", np.array([-1, 1, 1, 2])),
         ("x_indptr", np.array([1, 1, 1, 2])),
         ("x_indptr", np.array([0, 2, 1, 2])),
         ("edges", np.array([[0, 3], [2, 0]])),
         ("edges", np.array([[0, -1], [2, 0]])),
         ("edges", np.array([[0, 2]])),
-        ("edges", np.array([0, 2])),
-        ("edges", np.array([[0, 2], [2, 0]], dtype=np.int32)),
         ("nodes", np.array([3, 0])),
         ("nodes", np.array([-1, 0])),
         ("nodes", np.array([0])),
-        ("nodes", np.array([2.0, 0.0])),
         ("labels", np.array([2, 0])),
         ("labels", np.array([-1, 0])),
-        ("labels", np.array([1, 0], dtype=np.int32)),
         ("origin", np.array([4, 5])),
-        ("origin", np.array([4, 5, 6], dtype=np.int32)),
     ],
     ids=str,
 )
@@ -355,13 +330,3 @@ def test_uniform_cross_entropy_by_hand() -> None:
     labels = torch.tensor([0, 0, 1])
     by_hand = (math.log(2) + -(math.log(0.8) + math.log(0.2)) / 2) / 2  # each class counts once
     assert uniform_cross_entropy(logits, labels).item() == pytest.approx(by_hand)
-
-
-def test_label_smoothing_keeps_probabilities_from_the_extremes(tiny_stream: TaskStream) -> None:
-    task = tiny_stream.task(0)
-    sharp, smooth = (learned(Joint, tiny_stream, 1, epochs=60, label_smoothing=share) for share in (0.0, 0.4))
-    largest = [
-        one.predict_graph(task.graph).scores.softmax(dim=1).amax(dim=1)[task.nodes].mean().item()
-        for one in (sharp, smooth)
-    ]
-    assert largest[0] > largest[1] + 0.1

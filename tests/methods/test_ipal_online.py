@@ -109,19 +109,6 @@ def test_all_remembered_prototypes_are_held_by_the_share_of_classes_that_are_not
     assert "distillation" not in first_step(model, stream[0])[0], "both are there"
 
 
-def test_samples_are_drawn_of_classes_that_are_not_there(stream: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
-    model, asked, draw = learn(free(), *stream[:2]), [], PrototypeMemory.draw
-
-    def watched(memory: PrototypeMemory, *rest: Any) -> torch.Tensor:
-        asked.append(memory.mean)
-        return draw(memory, *rest)
-
-    monkeypatch.setattr(PrototypeMemory, "draw", watched)
-    first_step(model, stream[2])
-    (mean,) = asked
-    assert torch.equal(mean, prototypes(model).mean[[1]])
-
-
 # ---------------------------------------------------------------------- the encoder that follows
 
 
@@ -162,11 +149,6 @@ def test_every_batch_has_the_rate_of_later_tasks(stream: list[Task]) -> None:
     assert [group["lr"] for group in state.optimizer.param_groups] == [1e-3]
 
 
-def test_the_memory_report_lists_the_weights_that_predict(stream: list[Task]) -> None:
-    items = {item["kind"]: item for item in learn(free(), *stream).memory_report()["items"]}
-    assert items["slow"]["bytes"] == items["encoder"]["bytes"]
-
-
 # ---------------------------------------------------------------------- the memory
 
 
@@ -182,11 +164,6 @@ def test_a_remembered_class_moves_as_its_own_nodes_do_and_another_as_all_do(stre
     torch.testing.assert_close(new.mean[1], pooled[0])
     torch.testing.assert_close(new.mean[2], f[two].mean(dim=0))
     assert new.count.tolist() == [8, 9, 6]
-
-
-def test_without_compensation_nothing_moves_but_by_pooling(stream: list[Task]) -> None:
-    first = learn(free(compensation="none"), stream[0])
-    assert torch.equal(prototypes(learn(first, stream[1])).mean[0], prototypes(first).mean[0])
 
 
 @pytest.mark.parametrize("kind", ["pagerank", "uniform"])
@@ -218,8 +195,7 @@ def test_an_embedding_too_large_to_be_squared_is_not_remembered(tiny: Dataset) -
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"batch": Sampling(nodes=3, fanouts=(4, 4))},
-    {"encoder": SMALL.model_copy(update={"dropout": 0.5})},
-    {"train": TrainConfig(epochs=5, moments="reset"), "momentum": 0.5},
+    {"encoder": SMALL.model_copy(update={"dropout": 0.5}), "momentum": 0.5},
     {"products": "raw", "distillation": "ipad-printed", "compensation": "printed"},
 ]
 
@@ -269,12 +245,6 @@ def test_a_model_with_other_weights_that_predict_is_refused(
     refused(learn(free(), *stream[:2]), change, said)
 
 
-def test_a_model_without_the_weights_that_predict_is_refused(stream: list[Task]) -> None:
-    model = learn(free(), *stream[:2])
-    names = [name for name in files.snapshot(model).tensors if name.startswith("memory.slow.")]
-    refused(model, dict.fromkeys(names), "the weights that predict are missing")
-
-
 def refused(model: Model, change: dict[str, Any], said: str) -> None:
     saved = files.snapshot(model)
     tensors = {name: tensor for name, tensor in {**saved.tensors, **change}.items() if tensor is not None}
@@ -283,14 +253,6 @@ def refused(model: Model, change: dict[str, Any], said: str) -> None:
 
 
 # ---------------------------------------------------------------------- streams of many batches
-
-
-def test_what_is_kept_does_not_grow_along_the_stream(tiny: Dataset) -> None:
-    tasks = [batch(tiny, *((label, at, at + 2) for label in range(6))) for at in range(0, 20, 2)]
-    model = learn(free(epochs=1), tasks[0])
-    first, last = (one.memory_report() for one in (model, learn(model, *tasks[1:])))
-    assert (last["bytes"], last["items"]) == (first["bytes"], first["items"])
-    assert last["nodes_behind_class"] == {str(label): 20 for label in range(6)}
 
 
 def test_shuffled_batches_are_learned(tiny: Dataset) -> None:

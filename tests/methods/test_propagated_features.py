@@ -15,9 +15,8 @@ from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.errors import CapacityError
-from ipal.estimator.model import Model, begin_learning, empty_model
+from ipal.estimator.model import Model, empty_model
 from ipal.estimator.open_world.calibration import usual_by_means
-from ipal.estimator.settings import shared_settings
 from ipal.methods.ncm import NCM
 from ipal.methods.shared import scatter
 from ipal.methods.shared.exemplars import disjoint_union
@@ -73,13 +72,6 @@ def test_sparse_features_are_learned_as_dense_ones_are(method, steps, tiny_strea
     np.testing.assert_allclose(
         sparse.scores(thin.graph).numpy(), dense.scores(task.graph).numpy(), rtol=1e-3, atol=1e-3
     )
-
-
-@BOTH
-def test_nothing_is_trained(method, tiny_stream: TaskStream):
-    assert config(method).epochs == 0
-    assert list(begin_learning(config(method), None, tiny_stream.task(0), CPU).epochs()) == []
-    assert set(shared_settings(method)) == {"seed", "device", "test_graph", "calibration", "verbose"}
 
 
 def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStream):
@@ -177,16 +169,6 @@ def training_rows(stream: TaskStream) -> tuple[np.ndarray, np.ndarray]:
 
 
 @BOTH
-@pytest.mark.parametrize("size", [1e-36, 1e37])
-def test_the_scale_of_features_does_not_matter(method, size: float, tiny_stream: TaskStream):
-    task = tiny_stream.task(0)
-    usual = learn(config(method), task).scores(task.graph)
-    for x in (task.graph.x * np.float32(size), sp.csr_array(task.graph.x * np.float32(size))):
-        other = Task(Graph(x, task.graph.edges), task.nodes, task.labels)
-        torch.testing.assert_close(learn(config(method), other).scores(other.graph), usual, rtol=1e-3, atol=1e-3)
-
-
-@BOTH
 @pytest.mark.parametrize(("directed", "sparse"), [(False, False), (True, True)])
 def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
     method, directed: bool, sparse: bool, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
@@ -234,14 +216,6 @@ def test_columns_are_propagated_some_at_a_time(sparse: bool, monkeypatch: pytest
     expected = 0.75 * (a @ (0.75 * (a @ unit) + 0.25 * unit)) + 0.25 * unit
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(lengths(graph, 2, 0.25, CPU), np.linalg.norm(expected, axis=1), rtol=1e-5)
-
-
-def test_features_propagated_otherwise_take_the_place_of_those_before(tiny_stream: TaskStream):
-    graph = tiny_stream.task(0).graph
-    first = propagated(graph, 2, 0.1, CPU)
-    assert propagated(graph, 2, 0.1, CPU) is first
-    assert propagated(graph, 2, 0.2, CPU) is not first
-    assert list(graph._derived["propagated"]) == [(2, 0.2)]  # type: ignore[attr-defined]
 
 
 def test_slda_asks_for_room_for_its_covariance_first(monkeypatch):

@@ -11,7 +11,6 @@ from ipal.closed_form.method import Analytic
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.estimator.model import Model
-from ipal.estimator.registry import METHODS
 from ipal.methods.base import Forgets, Method
 from ipal.methods.ncm import NCM
 from ipal.methods.shared.propagated_features import FeatureSums
@@ -45,10 +44,6 @@ def assert_as_never(method: type[Method], found: dict[str, Tensor], never: Model
         torch.testing.assert_close(found[name], tensor, **exact, msg=name)
 
 
-def test_these_methods_forget() -> None:
-    assert {name for name, method in METHODS.items() if isinstance(method(), Forgets)} == {"analytic", "ncm", "slda"}
-
-
 @KINDS
 def test_the_last_tasks_taken_away_were_never_learned(method, options, tiny_stream: TaskStream) -> None:
     tasks = [tiny_stream.task(index) for index in range(3)]
@@ -75,15 +70,6 @@ def test_a_class_that_came_again_keeps_what_came_first(method, options, tiny_str
     labels, found = after(model, [late], 2)
     assert labels == list(never.labels)
     assert_as_never(method, found, never)
-
-
-@KINDS
-def test_all_tasks_taken_away_leave_nothing(method, options, tiny_stream: TaskStream) -> None:
-    tasks = [tiny_stream.task(index) for index in range(2)]
-    labels, found = after(learn(config(method, **options), *tasks), tasks, 0)
-    assert labels == []
-    sizes = [float(tensor.double().abs().max()) for tensor in found.values() if tensor.numel()]
-    assert max(sizes, default=0) <= (0 if method is Analytic else 1e-3)
 
 
 def test_the_number_of_tasks_of_the_closed_form_grows_and_is_merged(tiny_stream: TaskStream) -> None:

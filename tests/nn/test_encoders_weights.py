@@ -1,14 +1,12 @@
 """Weights of edges in every encoder: outputs and gradients against dense matrices and stock layers."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, leaky_relu, normalize
-from torch_geometric.nn import GCNConv
 
 from ipal.backend.propagated import Columns
 from ipal.data.graph import Graph
@@ -103,16 +101,3 @@ def test_outputs_and_gradients_are_those_of_dense_matrices(kind: str, some: Grap
             assert copy.grad is not None
             scale = float(copy.grad.abs().max()) + 1
             torch.testing.assert_close(ours[name].grad, copy.grad, rtol=1e-3, atol=1e-4 * scale)
-
-
-@EVERY_GRAPH
-def test_convolutions_are_those_of_stock_layers_with_edge_weight(some: Graph) -> None:
-    network = encoder("gcn", some.num_features)
-    hidden: Any = features(some)
-    for number, p in enumerate(network.layers()):
-        layer = GCNConv(*p["weights"].shape)
-        layer.load_state_dict({"lin.weight": p["weights"].T, "bias": p["biases"]})
-        assert some.edge_weight is not None
-        hidden = layer(hidden, torch.from_numpy(some.edges), torch.from_numpy(some.edge_weight))
-        hidden = hidden.relu() if number == 0 else hidden
-    torch.testing.assert_close(embedded(network, some), hidden, rtol=1e-4, atol=1e-5)

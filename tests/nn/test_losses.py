@@ -169,10 +169,6 @@ def test_hardness_is_each_measure_by_hand() -> None:
     close(losses.hardness(affinity, "energy"), [-math.log(s) for s in sums])
 
 
-def test_hardness_by_margin_of_a_single_class_is_the_same_for_all_nodes() -> None:
-    assert losses.hardness(torch.tensor([[0.3, -0.2, 1.0]]), "margin").tolist() == [0.0, 0.0, 0.0]
-
-
 def test_hardest_is_chosen_within_each_class_by_hand() -> None:
     hard = torch.tensor([0.9, 0.1, 0.5, 0.7, 0.3])
     members = torch.tensor([[True, False, True, False, True], [False, True, False, False, False]])

@@ -226,14 +226,6 @@ def write_whole_run(
         stores=stores,
         model=f"{method}: appnp 8, 2 epochs, gamma 3",
     )
-    still, moved = {"shift": 0.0, "gap": 0.1}, {"shift": 0.75, "gap": 0.25}
-    first, third, last = list(classes[:2]), classes[2], classes[3]
-    moments = [
-        dict.fromkeys(first, still),
-        {**dict.fromkeys(first, moved), third: still},
-        {**dict.fromkeys([*first, third], moved), last: still},
-    ]
-    folder.write_json("drift.json", {"unit": "spread", "after_task": moments})
     rows = [
         {"task": t, "epoch": e, "contrast": 1.0 / (e + 1), **({"kept": 0.5} if t else {})}
         for t in range(3)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ipal.report import paper
-from ipal.report.figures import mark_for
+from ipal.report.figures import look_of
 from ipal.report.statistics import marks, paired_interval, scale_from, spread
 
 
@@ -44,9 +44,9 @@ def test_a_scale_of_colours_begins_below_the_lowest_value():
 
 def test_the_closed_form_shares_its_colour_with_no_other_method():
     names = [*paper.METHODS, "analytic", "mine", "yours"]
-    colours = [mark_for(name, names).colour for name in names]
+    colours = [look_of(name, names)["color"] for name in names]
     for name in ("ipal", "analytic"):
-        assert colours.count(mark_for(name, names).colour) == 1
+        assert colours.count(look_of(name, names)["color"]) == 1
 
 
 def test_what_prints_the_same_ranks_the_same():

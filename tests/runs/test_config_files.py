@@ -8,16 +8,14 @@ from ipal.errors import ConfigError
 from ipal.runs.config_files import read_config_file
 
 
-def test_a_configuration_file_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("dataset: cs\ntrain: {epochs: 3}\n", {"dataset": "cs", "train": {"epochs": 3}}), ("# nothing yet\n", {})],
+)
+def test_a_configuration_file_is_read(tmp_path: Path, text: str, found: dict[str, object]) -> None:
     path = tmp_path / "a.yaml"
-    path.write_text("dataset: cs\ntrain: {epochs: 3}\n")
-    assert read_config_file(path) == {"dataset": "cs", "train": {"epochs": 3}}
-
-
-def test_an_empty_configuration_file_says_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("# nothing yet\n")
-    assert read_config_file(path) == {}
+    path.write_text(text)
+    assert read_config_file(path) == found
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ipal.backend.cuda_graphs import Recordings, Terms, can_record
 from ipal.backend.runtime import Runtime
 from ipal.bench import interleave
 from ipal.bench.experiment_file import as_tree, read_preset
@@ -25,11 +24,11 @@ from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.engine.executors import recorded
-from ipal.engine.executors.recorded import RecordedSteps
-from ipal.engine.trainer import Eager, Training
+from ipal.engine.executors.recorded import Automatic, RecordedSteps, Recordings, can_record
+from ipal.engine.trainer import Steps, Training
 from ipal.estimator.model import Model, empty_model
 from ipal.estimator.registry import METHODS
-from ipal.methods.base import Trained
+from ipal.methods.base import Terms, Trained
 from ipal.methods.ipal import IPAL
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
@@ -70,11 +69,11 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
     made: list[Repeated] = []
     monkeypatch.setattr(Repeated, "made", made, raising=False)
 
-    def steps(training: Training) -> Eager:
-        return RecordedSteps(training, Recordings()) if training.setup.batch == "full" else Eager(training)
+    def steps(self: Automatic, training: Training) -> Steps:
+        return RecordedSteps(training, Recordings()) if training.setup.batch == "full" else training
 
     monkeypatch.setattr(Recordings, "record", lambda self, step, generator: Repeated(step, generator))
-    monkeypatch.setattr(recorded, "Eager", steps)
+    monkeypatch.setattr(Automatic, "__call__", steps)
     monkeypatch.setattr(recorded, "can_record", lambda device: True)
     monkeypatch.setattr(recorded, "watched", lambda step: (step(), False))
     return made

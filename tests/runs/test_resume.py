@@ -68,7 +68,7 @@ def assert_same_run(a: RunFolder, b: RunFolder) -> None:
     clock = {"timing", "peak_memory_bytes"}
     left, right = ({k: v for k, v in f.result().items() if k not in clock} for f in (a, b))
     assert left == right
-    for name in ("history.csv", "confusion.json", "drift.json"):
+    for name in ("history.csv", "confusion.json"):
         assert _content(a, name) == _content(b, name)
     states = [Snapshot.load(folder.model) for folder in (a, b)]
     assert states[0].facts == states[1].facts
@@ -122,7 +122,6 @@ def test_a_finished_run_leaves_no_checkpoint_and_no_scraps(whole_run):
         ".lock",
         "config.yaml",
         "confusion.json",
-        "drift.json",
         "environment.json",
         "history.csv",
         "log.txt",
@@ -178,7 +177,7 @@ def test_ctrl_c_says_how_to_go_on_and_a_second_process_is_kept_out(command, tmp_
     assert "another process" in other.err
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.count(f"Go on with: ipal resume {Path('runs') / folder.path.name}") == 1
+    assert said.count(f"or: ipal resume {Path('runs') / folder.path.name}") == 1
     assert "Traceback" not in said
     assert "KeyboardInterrupt" not in said
     assert "is not finished" in command("show", folder.path.name).err

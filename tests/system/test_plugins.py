@@ -73,13 +73,6 @@ def test_a_bad_entry_point_is_one_sentence_with_its_package(
     assert str(caught.value) == expected
 
 
-def test_a_package_cannot_take_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = fruits(tmp_path, monkeypatch, apple="orchard:pear")
-    with pytest.raises(ConfigError, match=r"the package orchard 1\.0 names a fruit 'apple', and there is another"):
-        list(known)
-    assert known["apple"] is APPLE
-
-
 def test_what_needs_a_package_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("orchard", "", "../orchard"):  # a model may come from anywhere
         with pytest.raises(ConfigError, match=r"This run was made with the package .* which is not installed"):

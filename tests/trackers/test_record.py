@@ -8,7 +8,7 @@ import pytest
 
 from ipal.errors import StoreError
 from ipal.runs.run_folder import RunFolder
-from ipal.trackers import TRACKERS, read
+from ipal.trackers import read
 from ipal.trackers.record import flat
 
 
@@ -35,22 +35,8 @@ def test_a_finished_run_is_told_with_all_its_numbers(finished: RunFolder):
     assert recalls == {name: (3, pytest.approx(value)) for name, value in result["per_class"].items()}
     assert len(record.series["recall/class_0"]) == 3
     assert len(record.series["recall/class_5"]) == 1
-    assert record.series["drift/class_0"][0] == (1, 0.0)
     assert [value for _, value in record.series["cost/task_seconds"]] == result["timing"]["seconds_per_task"]
     assert record.series["cost/retained_bytes"] == [(3, result["retained"]["bytes"])]
-
-
-def test_a_class_whose_shift_cannot_be_measured_is_left_out(own: RunFolder, tmp_path):
-    drift = own.drift()
-    for after in drift["after_task"]:
-        after["0"] = {"shift": None, "gap": None}  # as of a class with one test node
-    (own.path / "drift.json").write_text(json.dumps(drift))
-    record = read(own)
-    assert "drift/class_0" not in record.series
-    assert len(record.series["drift/class_1"]) == 3
-    assert all(isinstance(value, float | int) for points in record.series.values() for _, value in points)
-    for name, tracker in TRACKERS.items():
-        assert tracker.track(record, str(tmp_path / name)).change == "new"
 
 
 def test_a_class_without_a_counted_node_has_no_recall(own: RunFolder):

@@ -1,8 +1,7 @@
 """Adam, by the fused kernel that `torch.optim.Adam(fused=True)` calls, to the same bits.
 
 The optimiser class itself loads torch's compiler with some eight hundred modules when it is first made, which takes
-longer than many a run. The kernel is private to torch: a version without it takes the same steps by the equation,
-slower and rounded differently.
+longer than many a run.
 """
 
 from collections.abc import Iterable
@@ -48,10 +47,6 @@ class Adam:
             if not moving:
                 continue
             states = [self.state_of(parameter) for parameter in moving]
-            if not hasattr(torch, "_fused_adam_") or not hasattr(torch, "_foreach_add_"):
-                for parameter, state in zip(moving, states, strict=True):
-                    _plain_step(parameter, state, group["lr"], self.weight_decay)
-                continue
             steps = [state["step"] for state in states]
             torch._foreach_add_(steps, 1)
             torch._fused_adam_(
@@ -81,15 +76,3 @@ class Adam:
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
         return self.state[parameter]
-
-
-def _plain_step(parameter: nn.Parameter, state: dict[str, Tensor], lr: float, weight_decay: float) -> None:
-    """One parameter's step, as the equation says. Nothing waits for the device."""
-    assert parameter.grad is not None
-    g = parameter.grad + weight_decay * parameter if weight_decay else parameter.grad
-    t, m, v = (state[name] for name in ("step", "exp_avg", "exp_avg_sq"))
-    t += 1
-    m.lerp_(g, 1 - BETA1)
-    v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-    m_hat, v_hat = m / (1 - BETA1 ** t.double()), v / (1 - BETA2 ** t.double())
-    parameter.sub_(lr * m_hat / (v_hat.sqrt() + EPSILON))

@@ -232,7 +232,7 @@ extern "C" __global__ void inverted(const double* u, const double* mass, const d
   found[place] = static_cast<float>(*step * (above - 1 + (u[place] - below) / (mass[above] - below)));
 }
 
-// Floyd's algorithm, one thread a row; see neighbor_sampling.py.
+// Floyd's algorithm, one thread a row; see batches.py.
 extern "C" __global__ void distinct_places(const double* draws, const long long* degree, long long* chosen, int number,
     int k) {
   const int row = blockIdx.x * blockDim.x + threadIdx.x;

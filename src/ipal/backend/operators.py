@@ -78,9 +78,12 @@ class TensorInput(LayerInput):
 
     def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
         z = self.projected(weight)
-        own = z if self.block.own is None else sparse_matmul(self.block.own, z)
         assert self.block.edges is not None, "attention was asked for"
-        return attention(self.block.edges, z, own, query, key)
+        return attention(self.block.edges, z, self.picked(z), query, key)
+
+    def picked(self, z: Tensor) -> Tensor:
+        """Of values of all nodes that are read, those of the nodes that are computed."""
+        return z if self.block.own is None else sparse_matmul(self.block.own, z)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +97,10 @@ class Hidden(TensorInput):
 
     def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
         sums = sparse_matmul(self.block.aggregation[norm], self.values)
-        return (sums if own is None else sums.add_(self._own * own)) @ weight
+        return (sums if own is None else sums.add_(self.picked(self.values) * own)) @ weight
 
     def own(self, weight: Tensor) -> Tensor:
-        return self._own @ weight
-
-    @property
-    def _own(self) -> Tensor:
-        return self.values if self.block.own is None else sparse_matmul(self.block.own, self.values)
+        return self.picked(self.values) @ weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,19 +132,16 @@ class FirstInput(TensorInput):
             return (sums if own is None else sums + self._own * own) @ weight
         z = self.projected(weight)
         sums = sparse_matmul(self.block.aggregation[norm], z)
-        return sums if own is None else sums.add_(self._picked(z) * own)
+        return sums if own is None else sums.add_(self.picked(z) * own)
 
     def own(self, weight: Tensor) -> Tensor:
-        return self._picked(self.projected(weight)) if self.features.own is None else self.features.own @ weight
+        return self.picked(self.projected(weight)) if self.features.own is None else self.features.own @ weight
 
     @property
     def _own(self) -> Tensor:
         own = self.features.x if self.features.own is None else self.features.own
         assert isinstance(own, Tensor), "features that are added up beforehand are dense"
         return own
-
-    def _picked(self, z: Tensor) -> Tensor:
-        return z if self.block.own is None else sparse_matmul(self.block.own, z)
 
 
 @dataclass(frozen=True, eq=False)

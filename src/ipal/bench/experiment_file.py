@@ -147,17 +147,12 @@ def read_preset(name: str, method: str, takers: tuple[Path, ...] = ()) -> Settin
     of_method = [entry for entry in entries if entry.method == method]
     found = [entry for entry in of_method if entry.label == method] or of_method
     if len(found) != 1:
-        methods = ", ".join(dict.fromkeys(entry.method for entry in entries))
-        count = f"{len(found)} entries" if found else "no entry"
         raise ConfigError(
-            f"The preset '{name}' has {count} of the method '{shortened(method)}', and one is needed: name another "
-            f"preset, or a method with one entry there ({methods})."
+            f"The preset '{name}' has {len(found)} entries of the method '{shortened(method)}', and one is needed; it "
+            f"has {', '.join(dict.fromkeys(entry.method for entry in entries))}."
         )
     if missing := ", ".join(found[0].searched(tune=False)):
-        raise ConfigError(
-            f"The preset '{name}' has no value chosen yet for {missing} of {method}: 'ipal bench {known[name]}' "
-            "searches one."
-        )
+        raise ConfigError(f"The preset '{name}' has no value chosen yet for {missing} of {method}: search one.")
     return found[0].given
 
 

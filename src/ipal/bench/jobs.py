@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
 MOST_TOGETHER = 64
 """Runs in one group: each holds memory while all take turns."""
-WAIT_FOR_OTHERS = 1.0
-"""Seconds until a busy run is tried again."""
-LOOK_SECONDS = 0.5
-"""Seconds between two checks for what is due, or finished."""
+WAIT_FOR_OTHERS, LOOK_SECONDS = 1.0, 0.5
+"""Seconds until a busy run is tried again, and between two checks for what is due or finished."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +58,8 @@ class Job:
 
 
 Outcomes = dict[str, str | None]
-"""Names of jobs, and why they failed (None: they did not)."""
 Ended = tuple[Job, str | None]
-"""A job, and why it failed."""
+"""Names of jobs, or one job, and why they failed (None: they did not)."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +114,9 @@ class ProcessDiedError(Exception):
 class Pool(Protocol):
     """Where groups are performed: processes of this machine, or of a cluster."""
 
-    def start(self, group: JobGroup) -> Hashable:
-        """Begin a group; what it is known by from here on."""
-
+    def start(self, group: JobGroup) -> Hashable: ...
     def ended(self, tasks: Sequence[Any], seconds: float) -> Sequence[Any]:
-        """Those that have ended, of some that are waited for at most so long."""
+        """The groups that have ended, of some that are waited for at most so long."""
 
     def outcomes(self, task: Any) -> Outcomes:
         """How the jobs of a group have ended, or a `ProcessDiedError`."""
@@ -145,11 +140,9 @@ def perform_all(
             under_way[pool.start(group)] = group
             for job in group.jobs:
                 started(job)
-        if under_way:
-            ended = pool.ended(list(under_way), LOOK_SECONDS)
-        else:
-            ended = []
+        if not under_way:
             time.sleep(LOOK_SECONDS)
+        ended = pool.ended(list(under_way), LOOK_SECONDS) if under_way else []
         for task, group in tuple(under_way.items()):
             finished = [job for job in group.jobs if job.folder.is_finished]
             left = tuple(job for job in group.jobs if job not in finished)

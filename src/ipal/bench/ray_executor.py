@@ -14,7 +14,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Generator, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,8 +99,8 @@ def run_all(
     try:
         write_atomically(shared, shared.name)
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        pool = _Cluster(ray, _Origin(shared, __version__, tuple(sys.argv)))
-        yield from perform_all(pool, _placed(jobs, machines), size or _room(jobs, machines), started)
+        room = sum(int(machine.get("CPU", 0)) for machine in machines)  # what is begun beyond that waits in Ray
+        yield from perform_all(_Cluster(ray, shared), _placed(jobs, machines), size or max(1, room), started)
     finally:
         shared.unlink(missing_ok=True)
         ray.shutdown()
@@ -122,17 +122,11 @@ def _placed(jobs: Sequence[Job], machines: Sequence[dict[str, float]]) -> list[J
     return groups
 
 
-def _room(jobs: Sequence[Job], machines: Sequence[dict[str, float]]) -> int:
-    """How many groups the machines have room for at most: what is begun beyond that waits in Ray."""
-    fewest = min(job.config.threads for job in jobs)
-    return max(1, sum(int(machine.get("CPU", 0)) // fewest for machine in machines))
-
-
 class _Cluster:
     """Tasks of a Ray cluster."""
 
-    def __init__(self, ray: Any, origin: "_Origin") -> None:
-        self._ray, self._origin = ray, origin
+    def __init__(self, ray: Any, shared: Path) -> None:
+        self._ray, self._origin = ray, (shared, __version__, tuple(sys.argv))
 
     def start(self, group: JobGroup) -> Hashable:
         task = self._ray.remote(_perform_there).options(
@@ -141,7 +135,7 @@ class _Cluster:
             max_retries=0,  # the jobs of a group that is lost are tried again one by one, from here
             scheduling_strategy="SPREAD",
         )
-        reference: Hashable = task.remote(group, self._origin)
+        reference: Hashable = task.remote(group, *self._origin)
         return reference
 
     def ended(self, tasks: Sequence[Any], seconds: float) -> Sequence[Any]:
@@ -162,28 +156,15 @@ class _Cluster:
             raise ProcessDiedError(causes.get(type(error).__name__, "killed: perhaps out of memory")) from error
 
 
-# ---------------------------------------------------------------------- inside a process of the cluster
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """What a process of the cluster must know of the command."""
-
-    shared: Path
-    """A file that every machine must see."""
-    version: str
-    command: tuple[str, ...]
-
-
-def _perform_there(group: JobGroup, origin: _Origin) -> Outcomes:
-    """Perform a group."""
+def _perform_there(group: JobGroup, shared: Path, version: str, command: Sequence[str]) -> Outcomes:
+    """Perform a group, on a machine that must see a file and have this version; runs record their command."""
     machine = socket.gethostname()
-    if __version__ != origin.version:
-        raise ClusterError(f"{machine} has ipal {__version__}, this command is {origin.version}: install the same.")
-    if not origin.shared.exists():
+    if __version__ != version:
+        raise ClusterError(f"{machine} has ipal {__version__}, this command is {version}: install the same.")
+    if not shared.exists():
         raise ClusterError(
-            f"{machine} does not see the run folder {origin.shared.parent}: name one with --runs that all machines of "
-            "the cluster share under the same path."
+            f"{machine} does not see the run folder {shared.parent}: name one with --runs that all machines of the "
+            "cluster share under the same path."
         )
-    sys.argv[:] = origin.command  # runs record the command they were made by
+    sys.argv[:] = command
     return GroupRunner()(group)

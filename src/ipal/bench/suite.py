@@ -1,6 +1,5 @@
 """Runs experiment files: all runs of all rows, the choice of settings by validation scores, the manifests."""
 
-import itertools
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,20 +34,17 @@ class BenchRow:
 
     entry: ExperimentEntry
     searched: tuple[str, ...]
-    """Settings that are searched; none where all are given."""
     make: Callable[[Settings, Sequence[int]], GridPoint]
     """Plans the runs of some settings for some seeds."""
     seeds: tuple[int, ...]
     """Of the runs by which a point is chosen."""
     reported_seeds: tuple[int, ...]
-    """Of the runs that are reported."""
     points: list[GridPoint]
     reported: GridPoint | None = None
     """The chosen point with the seeds that are reported; None before it is chosen, or where they are the same seeds."""
     chosen: GridPoint | None = None
     """The chosen point, after all runs; None if no point has all its runs."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Why runs failed, by name."""
     extensions: int = 0
 
     @property
@@ -63,8 +59,7 @@ class BenchRow:
 
     @property
     def runs(self) -> set[str]:
-        points = self.points + ([self.reported] if self.reported else [])
-        return set(itertools.chain.from_iterable(point.runs for point in points))
+        return {run for point in (*self.points, self.reported) if point for run in point.runs}
 
     @property
     def differs(self) -> Settings:
@@ -109,16 +104,13 @@ class Bench:
     def name(self) -> str:
         return self.experiment.path.stem
 
-    def folder(self, run: str) -> RunFolder:
-        return RunFolder(self.runs / run)
-
     def settle(self, row: BenchRow, failures: Mapping[str, str]) -> None:
         """All runs of a row have ended: choose its point. Only validation scores are used."""
         row.failures = {run: failures[run] for run in sorted(row.runs & failures.keys())}
         scores = {}
         for run in row.runs - failures.keys():
             try:
-                scores[run] = float(self.folder(run).result()["validation"]["average_performance"])
+                scores[run] = float(RunFolder(self.runs / run).result()["validation"]["average_performance"])
             except StoreError as error:
                 row.failures[run] = str(error)
         row.chosen = choose(row.points, scores)
@@ -145,7 +137,7 @@ class Bench:
 
     def summary(self, row: BenchRow) -> dict[str, Any]:
         """A row as plain data; the scores are None where it has failed."""
-        results = [self.folder(run).result() for run in row.chosen.runs] if row.chosen else []
+        results = [RunFolder(self.runs / run).result() for run in row.chosen.runs] if row.chosen else []
         metrics = {
             name: [result["metrics"].get(name) for result in results]
             for result in results[:1]
@@ -163,19 +155,16 @@ class Bench:
             "metrics": {name: spread(values) for name, values in metrics.items() if None not in values},
             "validation": spread([result["validation"]["average_performance"] for result in results]),
             "seconds": statistics.fmean(result["timing"]["total_seconds"] for result in results) if results else None,
-            "peak_memory_bytes": max((result["peak_memory_bytes"] for result in results), default=None),
-            "runs_taking_turns": max((result["timing"]["runs_taking_turns"] for result in results), default=None),
             "failures": [{"run": run, "reason": reason} for run, reason in row.failures.items()],
         }
 
 
 @dataclass
 class Suite:
-    """All files of one command, as one pool of runs."""
+    """All files of one command, as one pool of runs by their names."""
 
     benches: list[Bench]
     jobs: dict[str, Job]
-    """Every run by its name, also what is finished already."""
 
     @property
     def rows(self) -> Iterator[tuple[Bench, BenchRow]]:
@@ -246,9 +235,12 @@ def prepare(
     names = [file.path.stem for file in experiments]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"Two files are named {min(twice)}, and a bench is known by its file's name: rename one.")
-    only = _named(only, [entry.label for file in experiments for entry in file.entries])
-    options = " --tune" * tune + (f" --seeds {','.join(map(str, seeds))}" if seeds else "")
-    options += f" --stack {stack}" if stack > 1 else ""
+    labels = [entry.label for file in experiments for entry in file.entries]
+    for label in only:
+        if label not in labels:
+            raise ConfigError(f"There is no entry '{label}'.{did_you_mean(label, labels)}")
+    options = " --tune" * tune + f" --seeds {','.join(map(str, seeds))}" * bool(seeds)
+    options += f" --stack {stack}" * (stack > 1)
     root = data_root(root)
     suite, resolver = Suite([], {}), Resolver(root)
 
@@ -263,8 +255,8 @@ def prepare(
 
         def make(point: Settings, seeds: Sequence[int]) -> GridPoint:
             jobs = [job(file, entry, entry.given | point, seed) for seed in seeds]
-            settings = {name: point[name] for name in [*entry.own, *searched]}
-            return GridPoint(settings=settings, runs=tuple(job.name for job in jobs))
+            own = {name: point[name] for name in [*entry.own, *searched]}
+            return GridPoint(settings=own, runs=tuple(job.name for job in jobs))
 
         by = (seeds or file.tuning_seeds or reported) if searched else reported
         return BenchRow(entry, searched, make, by, reported, [make(point, by) for point in entry.points(tune)])
@@ -277,17 +269,6 @@ def prepare(
             command = f"ipal bench {file.path}{options}"
             suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
     return suite
-
-
-def _named(only: Collection[str], labels: Sequence[str]) -> list[str]:
-    """The labels that are asked for, one or several with commas in a text."""
-    found = []
-    for text in only:
-        found += [text] if text in labels else [part.strip() for part in text.split(",")]
-    for label in found:
-        if label not in labels:
-            raise ConfigError(f"There is no entry '{label}'.{did_you_mean(label, labels)}")
-    return found
 
 
 def make_engine(name: str, address: str | None = None) -> Engine:

@@ -46,8 +46,8 @@ def main() -> None:
         code = 130
     except UsageError as error:
         message = _complaint(error)
-        if "\n" in message:  # the help, where nothing was asked for
-            error.show()  # type: ignore[attr-defined]
+        if not message or "\n" in message:  # the help, as nothing was asked for; some versions of typer have shown it
+            print(message, end="")
             sys.exit(2)
         context = getattr(error, "ctx", None)
         _end(ConfigError(f"{message} (see '{context.command_path if context else 'ipal'} --help')."))

@@ -13,7 +13,6 @@ from typer import Argument, Option
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
 from ipal.errors import ConfigError, shortened
-from ipal.runs.run_folder import RunStore
 
 if TYPE_CHECKING:
     from ipal.bench.jobs import Job
@@ -28,9 +27,9 @@ def bench(
         int | None, Option(min=1, max=1024, help="Processes at a time; default: cores by the threads of a run.")
     ] = None,
     tune: Annotated[bool, Option("--tune", help="Search every grid, also if the file fixes its settings.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Show what would run, and the estimated time.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would run.")] = False,
     only: Annotated[
-        list[str] | None, Option("--only", metavar="LABEL", help="These entries only, with commas; may be repeated.")
+        list[str] | None, Option("--only", metavar="LABEL", help="This entry only; may be repeated.")
     ] = None,
     seeds: Annotated[str | None, Option(help="Other seeds than the file's, as 0-2 or 0,3.")] = None,
     engine: Annotated[str, Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
@@ -52,7 +51,7 @@ def bench(
     plans = [read_experiment(path) for path in files]
     suite = prepare(plans, runs, root, tune=tune, only=only or (), seeds=_parse_seeds(seeds), stack=stack)
     if dry_run:
-        return _show_plan(suite, RunStore(runs), jobs)
+        return _show_plan(suite)
     interrupted = "Interrupted; saved work is kept. Start the same command again to continue."
     with render.interruptible(interrupted), _View(suite) as view:
         execute(suite, jobs, view, performer)
@@ -108,45 +107,31 @@ class _View:
         render.note(f"{bench.name}, {label}: {scores}  validation AP {_spread(done['validation'])}{chosen}")
 
 
-def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
-    from ipal.bench.duration import estimates
-    from ipal.bench.jobs import room
-
-    left = estimates(store, {job.name: job.config for job in suite.unfinished()})
+def _show_plan(suite: "Suite") -> None:
+    left = {job.name for job in suite.unfinished()}
     for bench in suite.benches:
-        numbers = ("grid\npoints", "seeds", "runs", "finished\nalready", "estimated\ntime")
+        numbers = ("grid\npoints", "seeds", "runs", "finished\nalready")
         title = f"{bench.name} on {bench.dataset}"
         table = render.table(("entry", "method", *numbers), numbers=numbers, title=title, no_wrap=True)
         for row in bench.rows:
-            mine = [left[run] for run in row.runs & left.keys()]
-            counts = (len(row.points), len(row.seeds), len(row.runs), len(row.runs) - len(mine))
-            time = "unknown" if None in mine else _duration(sum(one or 0 for one in mine))
-            table.add_row(row.entry.label, row.entry.method, *map(str, counts), time)
+            counts = (len(row.points), len(row.seeds), len(row.runs), len(row.runs - left))
+            table.add_row(row.entry.label, row.entry.method, *map(str, counts))
         render.out.print(table)
-    size, known = jobs or room(list(suite.jobs.values())), [one for one in left.values() if one is not None]
-    longest = _duration(max(sum(known) / size, max(known, default=0.0)))
-    time = f"about {longest} on this machine" if known or not left else "no estimate of the time"
-    finished = f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished"
-    render.say(f"{finished}; {size} at a time: {time}.")
-    if unknown := len(left) - len(known):
-        render.say(f"No estimate for {render.many(unknown, 'run')}: there is no similar finished run.")
+    render.say(f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished.")
 
 
 def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
-    numbers = ("AP", "AF", "valid.\nAP", "seconds", "peak\nmemory")
+    numbers = ("AP", "AF", "valid.\nAP", "seconds")
     title = f"{bench.name}: {bench.experiment.about or bench.dataset}"
     table = render.table(("entry", *numbers), numbers=numbers, title=title, no_wrap=True)
     for row in rows:
         cells = [_spread(row[name]) for name in ("average_performance", "average_forgetting")]
         if row["runs"]:
-            peak = render.size(row["peak_memory_bytes"]) + " ‡" * (row["runs_taking_turns"] > 1)
-            cells += [f"{row['validation']['mean']:.2f}", f"{row['seconds']:.1f}", peak]
-        settings = _settings(row["settings"]) or "defaults" * bool(row["untuned"])
+            cells += [f"{row['validation']['mean']:.2f}", f"{row['seconds']:.1f}"]
+        settings = _settings(row["settings"]) or "defaults" * row["untuned"]
         table.add_row(row["label"] + " †" * row["stores_exemplars"] + (settings and f"\n  {settings}"), *cells)
     render.out.print(table)
     render.legend(rows)
-    if any(row["runs"] and row["runs_taking_turns"] > 1 for row in rows):
-        render.say("‡ of all runs that took turns in one process.")
     if any(row["untuned"] for row in rows):
         render.say("Defaults are not tuned for this graph: name a 'preset' or a 'grid' in the file.")
 
@@ -159,12 +144,6 @@ def _spread(spread: dict[str, float | None]) -> str:
     if spread["mean"] is None:
         return "failed"
     return f"{spread['mean']:.2f}" + ("" if spread["sd"] is None else f" ± {spread['sd']:.2f}")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _parse_seeds(text: str | None) -> tuple[int, ...]:

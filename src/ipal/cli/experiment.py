@@ -12,8 +12,7 @@ from ipal.cli.app import RARE, RUNS, AsJson, DataRoot, Runs, Settings
 from ipal.config import RunConfig, Tree, first_paragraph, override, parse_assignment, run_config
 from ipal.errors import ConfigError, did_you_mean, shortened
 from ipal.runs.config_files import presets, read_config_file
-from ipal.runs.overview import overview
-from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore, overview
 from ipal.system.files import is_file
 from ipal.system.optional import need_extra
 from ipal.system.plugins import Registry
@@ -74,12 +73,8 @@ def run(
     for assignment in settings or ():
         given = override(given, parse_assignment(assignment))
     wanted = wanted_run(given, config, preset)
-    folder = None if memory_limit else _finished_before(wanted, runs, root)
-    if folder is None:
-        _check_used(wanted.method, given, epochs)
-        folder = _made(_resolved(wanted, root), runs, memory_limit, checkpoint_every)
-    else:
-        _say_finished(folder)
+    _check_used(wanted.method, given, epochs)
+    folder = _made(_resolved(wanted, root), runs, memory_limit, checkpoint_every)
     _show(folder, full, as_json)
     if html:
         from ipal.cli.report import write_page
@@ -166,20 +161,6 @@ def show(
     _show(folder, full, as_json)
 
 
-def _finished_before(wanted: RunConfig, runs: Path, root: Path | None) -> RunFolder | None:
-    """The finished run of the same request on the same graph, found without torch."""
-    folder = RunStore(runs).asked_before(wanted)
-    if folder is None:
-        return None
-    from ipal.data.datasets import load
-
-    with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
-        graph, config = load(wanted.dataset, root, undirected=wanted.protocol.edges == "undirected"), folder.config()
-    split = wanted.split or graph.split or config.split
-    is_same = (graph.name, graph.hash, split) == (config.dataset, config.dataset_hash, config.split)
-    return folder if is_same else None
-
-
 def _resolved(config: RunConfig, root: Path | None) -> "Resolved":
     with render.Status(render.err, f"reading {shortened(config.dataset)}"):
         from ipal.data.datasets.catalog import data_root
@@ -196,7 +177,7 @@ def _made(resolved: "Resolved", runs: Path, limit: str | None, checkpoint_every:
 
         way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
         render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
-        resolved, budget = replace(resolved, config=way.config, asked=way.config), way.budget
+        resolved, budget = replace(resolved, config=way.config), way.budget
     folder = RunStore(runs).folder_for(resolved.config)
     if folder.is_finished:
         _say_finished(folder)

@@ -132,7 +132,7 @@ def forget(
 
 def rename(
     name: ModelName,
-    classes: Annotated[list[str], Argument(metavar="CLASS...", help="A class of the model; of several, one is made.")],
+    classes: Annotated[list[str], Argument(metavar="CLASS", help="A class of the model; of several, one is made.")],
     to: Annotated[str, Option("--to", metavar="NAME", help="Its new name; for several also that of one of them.")],
     out: Out = None,
     force: Force = False,

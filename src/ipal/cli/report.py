@@ -40,10 +40,10 @@ def write_page(names: list[str], runs: Path, out: Path | None = None) -> None:
     """Write the page of these runs and print its path."""
     need_extra("html", "jinja2")
     from ipal.report.collect import choose
-    from ipal.report.page import default_path, make_page
+    from ipal.report.page import make_page
 
     benches, chosen, remarks = choose(names, runs)
-    path = make_page(benches, chosen, out or default_path(benches, chosen), remarks)
+    path = make_page(benches, chosen, out, remarks)
     render.note(f"Open {path} in a browser.")
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -98,7 +97,7 @@ def content_hash(graph: Graph, y: Labels, facts: NodeFacts | None = None) -> str
     digest: Any = hashlib.sha256()
     x = graph.x
     for part in [x.indptr, x.indices, x.data] if isinstance(x, sp.csr_array) else [x]:
-        _take_in(digest, part.shape, some_rows(part))
+        _take_in(digest, part)
     by_source = graph.by_source
     digest.update(str((2, graph.num_edges)).encode())
     for end in (0, 1):
@@ -106,20 +105,20 @@ def content_hash(graph: Graph, y: Labels, facts: NodeFacts | None = None) -> str
             digest.update(pair[end])
     if by_source.weights is not None:
         digest.update(b"edge_weight")
-        _take_in(digest, by_source.weights.shape, some_rows(by_source.weights))
+        _take_in(digest, by_source.weights)
     if y.dtype.kind == "U":
         names, y = np.unique(y, return_inverse=True)
         digest.update(json.dumps(names.tolist()).encode())
-    _take_in(digest, y.shape, some_rows(y))
+    _take_in(digest, y)
     for name, values in facts.known.items() if facts else ():
         digest.update(name.encode())
-        _take_in(digest, values.shape, some_rows(values))
+        _take_in(digest, values)
     return str(digest.hexdigest())
 
 
-def _take_in(digest: Any, shape: tuple[int, ...], parts: Iterator[NDArray[Any]]) -> None:
-    digest.update(str(shape).encode())
-    for part in parts:
+def _take_in(digest: Any, values: NDArray[Any]) -> None:
+    digest.update(str(values.shape).encode())
+    for part in some_rows(values):
         whole = np.issubdtype(part.dtype, np.integer)
         if not whole:
             check_finite(part)

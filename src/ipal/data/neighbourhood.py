@@ -51,7 +51,7 @@ def checked_nodes(nodes: Iterable[int], n: int) -> Nodes:
     """Numbers of nodes that came from outside, each once."""
     numbers = np.asarray(nodes if isinstance(nodes, np.ndarray) else list(nodes))
     if numbers.ndim != 1 or not len(numbers) or not np.issubdtype(numbers.dtype, np.integer):
-        raise DataError("Give the nodes as a list of at least one whole number.")
+        raise DataError("Give the nodes as a list of whole numbers, at least one.")
     for wrong in (numbers.min(), numbers.max()):
         if not 0 <= wrong < n:
             raise DataError(f"There is no node {wrong}: the nodes are 0 to {n - 1}.")

@@ -61,32 +61,21 @@ def initial_state(method: Method, setup: Setup) -> State:
     if not isinstance(method, Trained):
         return State((), method.init(space(setup, setup.num_features)), generator)
     network = fresh_network(method, setup, generator)
-    rate = method.learning_rate(setup.train, is_first=True)
-    return State(
-        (), method.init(space(setup, network.encoder.width)), generator, network, _fresh_optimizer(network, rate, setup)
-    )
+    optimizer = Adam(network.parameters(), method.learning_rate(setup.train, is_first=True), setup.train.weight_decay)
+    return State((), method.init(space(setup, network.encoder.width)), generator, network, optimizer)
 
 
 def space(setup: Setup, width: int, device: torch.device | None = None) -> Space:
     """What a method's memory is made for; on the meta device it takes no memory."""
-    return Space(
-        setup.num_features,
-        width,
-        GraphCompute(setup.runtime),
-        device or setup.runtime.device,
-        setup.seed,
-        setup.test_graph,
-    )
+    runtime = setup.runtime
+    device = device or runtime.device
+    return Space(setup.num_features, width, GraphCompute(runtime), device, setup.seed, setup.test_graph)
 
 
 def fresh_network(method: Trained, setup: Setup, generator: torch.Generator) -> Network:
     """A network with weights drawn anew."""
     encoder = ENCODERS.find(setup.encoder.kind)(setup.num_features, setup.encoder, generator)
     return Network(encoder, method.head(encoder.width)).eval()
-
-
-def _fresh_optimizer(network: Network, rate: float, setup: Setup) -> Adam:
-    return Adam(network.parameters(), rate, setup.train.weight_decay)
 
 
 # ---------------------------------------------------------------------- a task begins
@@ -121,7 +110,7 @@ def begin_task(method: Method, state: State, task: Task, setup: Setup) -> State:
     rate = method.learning_rate(train, is_first=is_first)
     optimizer = new.optimizer
     if optimizer is None or network is not new.network or train.moments == "reset":
-        optimizer = _fresh_optimizer(network, rate, setup)
+        optimizer = Adam(network.parameters(), rate, train.weight_decay)
     if train.relative:
         rate *= root_mean_square(network.encoder.parameters())
     head = network.head
@@ -171,21 +160,18 @@ def fit_task(
         task = method.training_task(state.memory, task)
     context = method.prepare(state.memory, task_context(state, task, setup.runtime))
     if state.network is not None and isinstance(method, Trained):
-        unread = []
-        with closing((executor or Eager)(Training(method, state, context, setup))) as steps:
+        unread, training = [], Training(method, state, context, setup)
+        with closing(executor(training) if executor else training) as steps:
             yield Epoch({}, state)
             for epoch in range(first_epoch, epochs):  # lines 2 to 8
                 unread.append(steps.epoch(epoch))
                 yield Epoch(unread[-1], state)
-            check_terms(read_terms(unread), first_epoch, epochs)
-            check_tensors(network_tensors(state.network), MEANINGS, f"epoch {epochs} of {epochs}")
-            if not ends:
-                return state
-            with torch.no_grad():
-                memory = steps.end()  # lines 9 and 10
-    else:
-        with torch.no_grad():
-            memory = method.end_task(None, state.memory, context, state.generator)
+        check_terms(read_terms(unread), first_epoch, epochs)
+        check_tensors(network_tensors(state.network), MEANINGS, f"epoch {epochs} of {epochs}")
+        if not ends:
+            return state
+    with torch.no_grad():
+        memory = method.end_task(state.network, state.memory, context, state.generator)  # lines 9 and 10
     _check_finite(method, dataclasses.replace(state, memory=memory))
     return dataclasses.replace(state, memory=memory, teacher=None)
 
@@ -203,7 +189,7 @@ def _check_finite(method: Method, state: State) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """One task being learned: what an executor takes steps of."""
+    """One task being learned: takes its steps one by one, or is what an executor takes steps of."""
 
     method: Trained
     state: State
@@ -219,6 +205,17 @@ class Training:
     def optimizer(self) -> Adam:
         assert self.state.optimizer is not None, "it is trained"
         return self.state.optimizer
+
+    def epoch(self, epoch: int) -> Terms:
+        """All steps of an epoch; terms are means over them."""
+        steps = [self.step(batch) for batch in self.batches(epoch)]
+        if len(steps) == 1:
+            return steps[0]
+        names = dict.fromkeys(name for terms in steps for name in terms)
+        return {name: torch.stack([terms[name] for terms in steps if name in terms]).mean() for name in names}
+
+    def close(self) -> None:
+        """Nothing is left open."""
 
     def step(self, batch: Batch) -> Terms:
         """One step of the optimiser."""
@@ -236,10 +233,6 @@ class Training:
             return self.method.loss(self.network, self.state.memory, batch, self.context, self.state.generator)
         finally:
             self.network.eval()
-
-    def end(self) -> Any:
-        """The memory after the task."""
-        return self.method.end_task(self.network, self.state.memory, self.context, self.state.generator)
 
     def batches(self, epoch: int) -> Iterable[Batch]:
         """The batches of an epoch: the whole task at once, or some nodes at a time."""
@@ -260,41 +253,11 @@ class Steps(Protocol):
     def epoch(self, epoch: int) -> Terms:
         """All steps of an epoch; terms are means over them."""
 
-    def end(self) -> Any:
-        """The memory after the task."""
-
     def close(self) -> None: ...
 
 
 Executor = Callable[[Training], Steps]
-"""How steps are executed: one by one (`Eager`), as a CUDA graph (recorded.py), as one with other runs (stacked.py)."""
-
-
-class Eager:
-    """Takes steps one by one."""
-
-    def __init__(self, training: Training) -> None:
-        self._training = training
-
-    def epoch(self, epoch: int) -> Terms:
-        steps = []
-        for batch in self._training.batches(epoch):
-            steps.append(self._training.step(batch))
-        return mean_terms(steps)
-
-    def end(self) -> Any:
-        return self._training.end()
-
-    def close(self) -> None:
-        """Nothing is left open."""
-
-
-def mean_terms(steps: list[Terms]) -> Terms:
-    """Terms of an epoch: means over its steps."""
-    if len(steps) == 1:
-        return steps[0]
-    names = dict.fromkeys(name for terms in steps for name in terms)
-    return {name: torch.stack([terms[name] for terms in steps if name in terms]).mean() for name in names}
+"""How steps are executed: as CUDA graphs (recorded.py), as one with those of other runs (stacked.py)."""
 
 
 def finished(learning: Generator[Any, None, Any]) -> Any:

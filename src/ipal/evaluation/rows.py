@@ -18,8 +18,6 @@ class Row(Record):
     """Test recall of every class seen so far, over all its test nodes: a class may come in several tasks."""
     confusion: dict[str, dict[str, Annotated[int, Field(ge=0)]]] = Field(default_factory=dict)
     """Of each class's test nodes, how many were taken for which class."""
-    drift: dict[str, dict[str, float | None]] = Field(default_factory=dict)
-    """How far each class has moved; nothing where features stay where they are. See class_drift.py."""
 
 
 class Before(Record):

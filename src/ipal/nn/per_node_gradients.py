@@ -14,8 +14,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ipal.backend.batches import around
-from ipal.backend.neighbor_sampling import Fanout
+from ipal.backend.batches import Fanout, around
 from ipal.backend.operators import of_rows, operators, picked, propagated_rows
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, bags

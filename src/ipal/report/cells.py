@@ -9,7 +9,7 @@ from typing import Any
 
 from ipal.report.statistics import Spread
 
-LONG_TEXT = 36
+LONG_TEXT = 20
 """Characters of a text that do not fit a narrow column."""
 
 

@@ -19,7 +19,7 @@ from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluation.metrics import titled
 from ipal.report import paper
 from ipal.runs.manifest import Manifest, Settings, all_manifests, manifest_path, read_manifest
-from ipal.runs.records import Confusion, Drift
+from ipal.runs.records import Confusion, Result
 from ipal.runs.run_folder import RunFolder, RunStore
 
 RULES = (*(name for name in ProtocolConfig.model_fields if name != "calibration"), "split")
@@ -33,7 +33,7 @@ class Run:
     """A finished run. Its result is read at once, its other files when something of them is shown."""
 
     folder: RunFolder
-    result: Mapping[str, Any]
+    result: Result
 
     @property
     def name(self) -> str:
@@ -41,71 +41,43 @@ class Run:
 
     @property
     def seed(self) -> int:
-        return int(self.result["seed"])
+        return self.result.seed
 
     @property
     def dataset(self) -> str:
-        return paper.dataset_title(self.result["dataset"])
+        return paper.dataset_title(self.result.dataset)
 
-    @property
-    def protocol(self) -> dict[str, Any]:
-        return dict(self.result["protocol"])
-
-    @property
+    @cached_property
     def rules(self) -> dict[str, Any]:
         """The part of the protocol that must agree where numbers are compared."""
-        return {name: self.protocol.get(name) for name in RULES}
-
-    @property
-    def split(self) -> list[int]:
-        return list(self.protocol["split"])
+        known = self.result.protocol.model_dump(mode="json")
+        return {name: known.get(name) for name in RULES}
 
     @cached_property
     def scores(self) -> dict[str, float]:
         """Metrics by title, as AP; those that are not defined are left out."""
-        return titled(self.result["metrics"])
-
-    @property
-    def curve(self) -> list[float]:
-        """AP after each task."""
-        return list(self.result["average_performance_curve"])
+        return titled(self.result.metrics)
 
     @property
     def matrix(self) -> NDArray[np.float64]:
         """The accuracy matrix, NaN above the diagonal."""
-        return np.array(self.result["accuracy_matrix"], dtype=np.float64)
+        return np.array(self.result.accuracy_matrix, dtype=np.float64)
 
     @property
     def costs(self) -> dict[str, float]:
         """Seconds and bytes."""
-        timing = self.result["timing"]
         return {
-            "seconds": timing["total_seconds"],
-            "seconds_per_epoch": fmean(timing["seconds_per_epoch"]),
-            "peak_bytes": self.result["peak_memory_bytes"],
-            "retained_bytes": self.result["retained"]["bytes"],
+            "seconds": self.result.timing.total_seconds,
+            "seconds_per_epoch": fmean(self.result.timing.seconds_per_epoch),
+            "peak_bytes": self.result.peak_memory_bytes,
+            "retained_bytes": self.result.retained.bytes,
         }
-
-    @property
-    def data_remark(self) -> str:
-        """The remark that every result on this graph carries, as a sentence."""
-        remark = str(self.result["data"]["remark"] or "")
-        return f"{remark.removesuffix('.')}." if remark else ""
-
-    @property
-    def stores_exemplars(self) -> bool:
-        return bool(self.result["retained"]["stores_exemplars"])
-
-    @property
-    def is_exemplar_free(self) -> bool:
-        """By the method, and by the protocol: no node of an earlier task is kept or seen again."""
-        return bool(self.protocol["exemplar_free"])
 
     @cached_property
     def classes(self) -> list[list[str]]:
         """Names of the classes that are new in each task: a class may come again."""
         known, new = set[str](), list[list[str]]()
-        for task in self.protocol["classes"]:
+        for task in self.result.protocol.classes:
             new.append([name for name in map(str, task) if name not in known])
             known.update(new[-1])
         return new
@@ -140,23 +112,16 @@ class Run:
     def history(self) -> list[dict[str, float | None]]:
         """Task, epoch and every loss term; None where a term was not there or not a number."""
         rows = self.folder.history()
-        if not all(math.isfinite(row.get(name, math.nan)) for row in rows for name in ("task", "epoch")):
-            raise self._damaged("history.csv")
         names = dict.fromkeys(name for row in rows for name in row)
         return [{name: row[name] if math.isfinite(row.get(name, math.nan)) else None for name in names} for row in rows]
 
     @cached_property
     def confusion(self) -> Confusion:
         found = Confusion.model_validate(self.folder.confusion())
-        if not found.fits(list(map(len, self.classes)), overlapping=bool(self.protocol.get("batches"))):
-            raise self._damaged("confusion.json")
+        if not found.fits(list(map(len, self.classes)), overlapping=bool(self.result.protocol.batches)):
+            path = self.folder.path / "confusion.json"
+            raise StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
         return found
-
-    @cached_property
-    def drift(self) -> Drift | None:
-        """None of methods that train no network."""
-        moved = self.folder.drift()
-        return Drift.model_validate(moved) if moved else None
 
     def as_plain(self) -> dict[str, Any]:
         """All of it as plain data: everything that a page can show has been read."""
@@ -164,15 +129,10 @@ class Run:
             "run": self.name,
             "config": self.config.to_tree(),
             "environment": self.environment,
-            "result": dict(self.result),
+            "result": self.result.model_dump(mode="json", exclude_unset=True),
             "history": self.history,
             "confusion": self.confusion.model_dump(),
-            "drift": self.drift.model_dump() if self.drift else None,
         }
-
-    def _damaged(self, name: str) -> StoreError:
-        path = self.folder.path / name
-        return StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,13 +156,13 @@ class ReportRow:
     def title(self) -> str:
         """Of the method where the label is its name, else the label; a dagger where raw nodes are stored."""
         is_plain = self.runs and paper.plain_name(self.label) == paper.plain_name(self.method)
-        title = self.runs[0].result["title"] if is_plain else paper.title(self.label)
+        title = self.runs[0].result.title if is_plain else paper.title(self.label)
         return f"{title} †" if self.stores_exemplars else title
 
     @property
     def is_upper_reference(self) -> bool:
         """Whether its method keeps all tasks: it bounds the others from above, so it is not ranked."""
-        return any(run.result["retained"]["stores_all_tasks"] for run in self.runs)
+        return any(run.result.retained.stores_all_tasks for run in self.runs)
 
     @property
     def is_ours(self) -> bool:
@@ -303,7 +263,7 @@ def metrics_of(runs: Sequence[Run]) -> dict[str, list[str]]:
 def read_run(folder: RunFolder) -> Run:
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
-    return Run(folder, folder.result())
+    return Run(folder, Result.model_validate(folder.result()))
 
 
 def choose(names: Sequence[str], root: Path) -> tuple[list[Comparison], list[Run], list[str]]:
@@ -363,7 +323,7 @@ def read_bench(manifest: Manifest, runs: Path) -> Comparison:
             remarks.append(f"{entry.label}: {missing or 'all'} of {len(manifest.seeds)} runs are not finished.")
         remarks += [f"{entry.label}: {failure.run} failed: {failure.reason}" for failure in entry.failures]
         rows.append(ReportRow(entry.label, entry.method, found, entry.stores_exemplars, entry.settings, entry.grid))
-    about_data = dict.fromkeys(run.data_remark for row in rows for run in row.runs if run.data_remark)
+    about_data = dict.fromkeys(one for row in rows for run in row.runs if (one := run.result.data.remark))
     tried = [
         TriedPoint(entry.label, point.settings, _validation_scores(runs, point.runs))
         for entry in manifest.entries
@@ -394,6 +354,6 @@ def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
 def _unequal_nodes(rows: Sequence[ReportRow]) -> list[str]:
     nodes: dict[int, set[tuple[str, str]]] = {}
     for run in (run for row in rows for run in row.runs):
-        nodes.setdefault(run.seed, set()).add((run.result["data"]["hash"], run.protocol.get("split_hash", "")))
+        nodes.setdefault(run.seed, set()).add((run.result.data.hash, run.result.protocol.split_hash))
     seeds = ", ".join(str(seed) for seed in sorted(nodes) if len(nodes[seed]) > 1)
     return [f"Rows differ in graph or split of nodes at seed {seeds}: no fair comparison."] if seeds else []

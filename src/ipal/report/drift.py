@@ -1,6 +1,5 @@
 """Tables and figures of drift, from what `ipal drift` has measured."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -81,7 +80,7 @@ def make_report(every: Sequence[Measurement], how: str, out: Path, command: str)
     images = [path for name, draw in figures.items() for path in write_figure(out / name, partial(draw, every))]
     page = [
         "# Drift of old classes' features",
-        textwrap.fill(f"{caption(every)} {how}", 120, break_long_words=False, break_on_hyphens=False),
+        f"{caption(every)} {how}",
         f"```console\n{command}\n```",
         cells.markdown(table(numbers)),
         "\n".join(f"- {line}" for line in verdicts(numbers)),

@@ -4,11 +4,10 @@ import io
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib.style
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
@@ -37,21 +36,13 @@ DASHES = ("--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX<>hp8dH"
 
 
-class Mark(NamedTuple):
-    """Colour, line and marker of a method."""
-
-    colour: str
-    dash: Any
-    marker: str
-
-
-def mark_for(key: str, others: Sequence[str]) -> Mark:
-    """The same in all figures for a known method; other rows continue the cycle in the order of `others`."""
-    own = {paper.OURS: Mark("black", "-", "*"), CLOSED_FORM: Mark("#882255", "-", "s")}
-    if key in own:
-        return own[key]
-    index = [name for name in dict.fromkeys([*paper.METHODS, *others]) if name not in own].index(key)
-    return Mark(COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)])
+def look_of(key: str, others: Sequence[str]) -> dict[str, Any]:
+    """Colour, line and marker: the same in all figures for a known method; other rows continue in their order."""
+    own: dict[str, tuple[Any, ...]] = {paper.OURS: ("black", "-", "*"), CLOSED_FORM: ("#882255", "-", "s")}
+    if key not in own:
+        index = [name for name in dict.fromkeys([*paper.METHODS, *others]) if name not in own].index(key)
+        own[key] = (COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)])
+    return dict(zip(("color", "linestyle", "marker"), own[key], strict=True))
 
 
 def write_figure(stem: Path, draw: Callable[[], Figure | None], kinds: Sequence[str] = (".svg", ".png")) -> list[Path]:
@@ -84,13 +75,11 @@ def heat_maps(bench: Comparison) -> Figure | None:
     lowest = scale_from(float(np.nanmin(mean)) for mean in means.values())
     figure = blank(1.2 + 2.75 * len(rows), 3.3)
     panels = figure.subplots(1, len(rows), squeeze=False, sharey=True)[0]
-    colours = colormaps["cividis"]  # lightness grows with the value: it survives grey print
     for axes, (title, mean) in zip(panels, means.items(), strict=True):
-        image = axes.imshow(mean, cmap=colours, vmin=lowest, vmax=100)
+        image = axes.imshow(mean, cmap="cividis", vmin=lowest, vmax=100)  # lightness grows with the value
         tasks = len(mean)
         for after, on in zip(*np.tril_indices(tasks), strict=True):
-            red, green, blue, _ = colours((mean[after, on] - lowest) / (100 - lowest))
-            dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45
+            dark = mean[after, on] < (lowest + 100) / 2
             text = f"{mean[after, on]:.{1 if tasks < 8 else 0}f}"
             style = {"ha": "center", "va": "center", "fontsize": 8 if tasks < 12 else 6}
             axes.text(on, after, text, color="white" if dark else "black", **style)
@@ -113,11 +102,11 @@ def learning_dynamics(bench: Comparison) -> Figure | None:
     figure = blank(7.2, 4.4)
     axes = figure.subplots()
     for row in rows:
-        curves = np.array([run.curve for run in row.runs])
+        curves = np.array([run.result.average_performance_curve for run in row.runs])
         mean, steps = curves.mean(axis=0), np.arange(1, curves.shape[1] + 1)
-        mark, is_best = mark_for(row.key, [one.key for one in bench.rows]), row is bench.best
+        look, is_best = look_of(row.key, [one.key for one in bench.rows]), row is bench.best
         name = row.title if len(row.title) <= 26 else row.title[:25] + "…"
-        look = {"color": mark.colour, "linestyle": mark.dash, "marker": mark.marker, "label": f"{name} {mean[-1]:.1f}"}
+        look["label"] = f"{name} {mean[-1]:.1f}"
         axes.plot(steps, mean, linewidth=2.4 if is_best else 1.2, markersize=8 if is_best else 5, **look)
         if is_best and len(curves) > 1:
             deviation = curves.std(axis=0, ddof=1)
@@ -142,8 +131,8 @@ def gamma_curves(benches: Sequence[Comparison]) -> Figure | None:
         for index, (label, scores) in enumerate(lines.items()):
             gammas, means = sorted(scores), [scores[gamma].mean for gamma in sorted(scores)]
             best = gammas[int(np.argmax(means))]
-            mark = mark_for(paper.OURS if index == 0 else label, list(lines))
-            look = {"color": mark.colour, "linestyle": mark.dash, "marker": "o", "markersize": 4, "linewidth": 1.2}
+            look = look_of(paper.OURS if index == 0 else label, list(lines))
+            look |= {"marker": "o", "markersize": 4, "linewidth": 1.2}
             look["label"] = f"{label}: highest at γ = {best:g}: {pretty(scores[best])}"
             axes.errorbar(gammas, means, [scores[gamma].deviation or 0.0 for gamma in gammas], capsize=2, **look)
             star = {"marker": "*", "markersize": 13, "markeredgecolor": "black", "markerfacecolor": "white"}

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipal.errors import ConfigError, StoreError
 from ipal.evaluation.metrics import titled
-from ipal.runs.overview import overview
-from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore, overview
 from ipal.system.optional import need_extra
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ SECTIONS = ("protocol", "encoder", "train")
 
 
 def results(runs: str | Path = "runs") -> "DataFrame":
-    """One row for every run of a folder, the latest last: what it was, its metrics by their titles, cost and settings.
+    """One row for every run of a folder, the latest last: what it was, its cost, metrics by their titles, and settings.
 
     Metrics are in percent, `date` is when it was started, in UTC. Settings have their dotted names, as `ipal.gamma`.
     What a run does not have is missing: metrics of one that is not finished, settings of other methods.
@@ -37,11 +36,9 @@ def results(runs: str | Path = "runs") -> "DataFrame":
 def _row(folder: RunFolder) -> dict[str, Any]:
     row = overview(folder)
     scores = {"AP": row.pop("average_performance"), "AF": row.pop("average_forgetting"), **titled(row.pop("metrics"))}
-    names = list(row)
-    about, cost = names[: names.index("seconds")], names[names.index("seconds") :]
     settings: dict[str, Any] = {}
     with suppress(StoreError):
         tree = folder.config().to_tree()
         for section in (*SECTIONS, tree["method"]):
             settings |= {f"{section}.{name}": value for name, value in tree[section].items()}
-    return {**{name: row[name] for name in about}, **scores, **{name: row[name] for name in cost}, **settings}
+    return row | scores | settings

@@ -1,6 +1,5 @@
 """Tables of comparisons: scores, differences, costs, what settings were chosen from; and their captions."""
 
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from ipal.report import paper
 from ipal.report.cells import Cell, CellTable, cells_csv, latex, markdown, seconds, spread_cell, table
 from ipal.report.collect import Comparison, ReportRow, metrics_of
 from ipal.report.statistics import Interval, Spread, how_many, listed, marks, paired_interval, spread
-from ipal.runs.records import batch_in_words, stream_in_words
+from ipal.runs.records import stream_in_words
 from ipal.system.documents import write_yaml
 from ipal.system.units import size
 
@@ -64,7 +63,9 @@ def further(bench: Comparison) -> CellTable:
     for head, (name, show) in costs.items():
         means = [spread([run.costs[name] for run in row.runs]) for row in bench.rows]
         columns[head] = [Cell(show(one.mean), one.mean) if one else Cell("", None) for one in means]
-    free = ["yes" if row.runs and row.runs[0].is_exemplar_free else "no" * bool(row.runs) for row in bench.rows]
+    free = [
+        "yes" if row.runs and row.runs[0].result.protocol.exemplar_free else "no" * bool(row.runs) for row in bench.rows
+    ]
     return _by_row(bench, columns | {"exemplar-free": free})
 
 
@@ -181,9 +182,9 @@ class Captioned:
     def files(self) -> dict[str, str]:
         """As Markdown, LaTeX and CSV, by the names of the files."""
         commands = "\n".join([*dict.fromkeys(bench.command for bench in self.benches), "ipal report"])
-        told = "\n".join(_wrap(f"- {remark}", indent="  ") for remark in remarks(self.benches))
-        text = _wrap(f"{self.caption} {self.how}".strip())
-        page = [text, f"```console\n{commands}\n```", markdown(self.table), _wrap(self.below), told]
+        told = "\n".join(f"- {remark}" for remark in remarks(self.benches))
+        text = f"{self.caption} {self.how}".strip()
+        page = [text, f"```console\n{commands}\n```", markdown(self.table), self.below, told]
         return {
             f"{self.stem}.md": "\n\n".join(filter(None, page)) + "\n",
             f"{self.stem}.tex": latex(self.table, self.caption, f"tab:{self.stem}", self.below),
@@ -241,7 +242,7 @@ def rule_in_words(name: str, value: Any) -> str:
     """A field of the protocol, as a result holds it."""
     if name == "split":
         return "+".join(map(str, value))
-    return batch_in_words(value) if name == "batch" else stream_in_words(value) if name == "stream" else as_text(value)
+    return stream_in_words(value) if name == "stream" else as_text(value)
 
 
 def as_text(value: Any) -> str:
@@ -280,7 +281,3 @@ def _over(benches: Sequence[Comparison]) -> str:
     graphs = dict.fromkeys(f"test graph {bench.protocol['test_graph']}, " for bench in benches if bench.protocol)
     seeds = " or ".join(dict.fromkeys(how_many(bench.seeds) for bench in benches))
     return f"{''.join(graphs)}mean ± standard deviation over {seeds}"
-
-
-def _wrap(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -1,7 +1,5 @@
 """Settings in YAML files: those of the user, and where the presets are that come with the package."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ipal.config import Tree
@@ -13,25 +11,16 @@ PRESETS = IN_WHEEL if IN_WHEEL.is_dir() else IN_SOURCE
 """The folder of the experiment files."""
 
 
-@contextmanager
-def complaining(path: Path) -> Iterator[None]:
-    """Turn an error of reading a configuration file into a ConfigError."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise ConfigError(f"The configuration file {path} does not exist.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"The configuration file {path} cannot be read as text.") from error
-    except OSError as error:
-        raise ConfigError(f"The configuration file {path} cannot be read as text ({error.strerror}).") from error
-    except DocumentError as error:
-        raise ConfigError(f"The configuration file {path}{error.place} {error}.") from error
-
-
 def read_config_file(path: Path) -> Tree:
     """The settings of a YAML file."""
-    with complaining(path):
+    try:
         tree = yaml_value(read_yaml_node(path))
+    except FileNotFoundError as error:
+        raise ConfigError(f"The configuration file {path} does not exist.") from error
+    except DocumentError as error:
+        raise ConfigError(f"The configuration file {path}{error.place} {error}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The configuration file {path} cannot be read as text.") from error
     if tree is None:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):

@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ipal.config import Section
-from ipal.errors import StoreError, shortened
+from ipal.errors import StoreError
 from ipal.system.documents import read_json
 from ipal.system.files import make_folder, write_atomically
 
-FORMAT = 1
 Kind = Literal["table1", "table2", "figure6", "study"]
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 """Of a folder."""
@@ -57,7 +56,7 @@ class ManifestRow(Section):
 class Manifest(Section):
     """The rows of one experiment file."""
 
-    format: int = FORMAT
+    format: Literal[1] = 1
     name: str
     about: str = ""
     kind: Kind
@@ -80,19 +79,15 @@ def manifest_path(runs: Path, name: str) -> Path:
 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest."""
-    again = "run 'ipal bench' again with its experiment file: finished runs are not repeated"
     try:
-        content = read_json(path)
-        if isinstance(content, dict) and content.get("format") != FORMAT:
-            raise StoreError(
-                f"{path} was written in manifest format {shortened(content.get('format'))}, this version of ipal reads "
-                f"format {FORMAT}: {again}."
-            )
-        return Manifest.model_validate(content)
+        return Manifest.model_validate(read_json(path))
     except FileNotFoundError as error:
         raise StoreError(f"There is no manifest {path}: 'ipal bench' writes it.") from error
     except (OSError, ValueError) as error:  # also pydantic's
-        raise StoreError(f"{path} is damaged: {again}.") from error
+        raise StoreError(
+            f"{path} is damaged, or of another version: run 'ipal bench' again with its experiment file; finished runs "
+            "are not repeated."
+        ) from error
 
 
 def all_manifests(runs: Path) -> list[Manifest]:

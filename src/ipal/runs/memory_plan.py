@@ -6,16 +6,10 @@ Three ways to learn a stream, from the fastest to the smallest:
     sampled    mini-batches with sampled neighbours; graphs to be tested on at once
     chunked    as sampled, with embeddings (without training: rows) made in pieces, from and to files
 
-Estimates count the arrays that are alive at the peak:
-
-    kept       the graph as far as it is in memory, the graphs of all tasks, and their operators: every task is tested
-               on again
-    training   what a step saves for its backward pass, or the end of a task
-    testing    what a forward pass holds
-    edges      what is made while the edges of a graph are gone through, at most some at a time (`EDGES_AT_ONCE`)
-
-The peak is kept + the larger of training and testing + edges: what is freed after edges were gone through stays with
-the process, in pieces below the size that an allocator gives back.
+An estimate is what is kept (the graph as far as it is in memory, the graphs of all tasks and their operators, since
+every task is tested on again, weights, and what going through edges leaves behind) and the larger of training (what a
+step saves for its backward pass, or the end of a task) and testing (what a forward pass holds).
+benchmarks/memory_limits.py compares limits with measurements.
 """
 
 import math
@@ -26,15 +20,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ipal.backend.batches import fanouts_for
-from ipal.backend.neighbor_sampling import Fanout
+from ipal.backend.batches import Fanout, fanouts_for
 from ipal.backend.propagated import BLOCK, walking_bytes
 from ipal.config import EncoderConfig, RunConfig, Sampling
 from ipal.data.csr import EDGES_AT_ONCE
 from ipal.data.graph import Graph
 from ipal.data.streams import Stream
 from ipal.errors import CapacityError, shortened
-from ipal.estimator.settings import own_settings
 from ipal.methods.base import Extents, Trained
 from ipal.nn.embed import operators_bytes
 from ipal.nn.encoders import ENCODERS
@@ -45,12 +37,8 @@ from ipal.system.memory_budget import Budget
 GIB = 2**30
 BASE = int(0.5 * GIB)
 """Python, torch and the other libraries."""
-AN_EDGE = 42
-"""Bytes of an edge that is gone through: both ends and their classes as 64-bit numbers, one more copy, two masks."""
-A_DRAW = 24
-"""Bytes of a sampled edge: index and value, and the place that it was drawn at."""
-WEIGHT = 28
-"""Bytes of a weight: itself, its gradient, two moments; and all but the gradient from before the task."""
+AN_EDGE, A_DRAW, WEIGHT = 42, 24, 28
+"""Bytes of an edge that is gone through, a sampled edge, and a weight with its gradient, moments and last value."""
 VALUES_AT_ONCE = 2**24
 """Features that are multiplied in one go, where something is made in pieces."""
 
@@ -66,25 +54,41 @@ class Way:
     budget: Budget
 
 
+@dataclass(frozen=True)
+class Extent:
+    """The size of a part of a graph, in bytes."""
+
+    nodes: int
+    edges: int
+    copy: int
+    """Of its features and edges."""
+    dense: int
+    """Of its features alone where they are dense: those may lie in a file."""
+    operators: int
+    """Of its propagation matrix (as SciPy and as torch keep it) and its propagated features."""
+
+    @property
+    def matrix(self) -> int:
+        """Of its propagation matrix as SciPy keeps it."""
+        return 8 * (self.edges + self.nodes)
+
+
 def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
     """The ways that a method has, the fastest first."""
     config, method, graph = resolved.config, resolved.learner_config().method, resolved.dataset.graph
-    if config.protocol.train_graph == "seen":  # all nodes so far pass messages: in the end the whole graph
-        task = together = whole(graph)
-    else:
-        task, together = task_extents(graph, resolved.stream)
-    # Graphs of tasks stay, with their operators: every one of them is tested on again, one after the other.
+    protocol, whole = config.protocol, extent(graph, graph.num_nodes, graph.num_edges)
+    # With graphs of all nodes so far: in the end the whole graph. Those of tasks stay, with their operators.
+    task, together = (whole, whole) if protocol.train_graph == "seen" else task_extents(graph, resolved.stream)
     tested, copies, operators = task, [together], [together]
-    if config.protocol.test_graph == "seen":
-        tested = whole(graph)
-        copies, operators = [together, tested], [tested]
+    if protocol.test_graph == "seen":
+        tested, copies, operators = whole, [together, whole], [whole]
     in_files = sum(one.dense for one in copies)
     if method.keeps == "everything":  # keeps all tasks as one, grows it, and copies it where it is saved or calibrated
         task = together
-        copies += (4 if config.protocol.calibration else 3) * [together]
+        copies += (4 if protocol.calibration else 3) * [together]
         operators.append(together)
-    edges = AN_EDGE * min(max(task.edges, tested.edges), EDGES_AT_ONCE)
-    kept = BASE + held_bytes(graph) + sum(one.copy for one in copies) + edges
+    edges = min(max(task.edges, tested.edges), EDGES_AT_ONCE)
+    kept = BASE + held_bytes(graph) + sum(one.copy for one in copies) + AN_EDGE * edges
 
     def chunked(config: RunConfig, needed: int) -> Way:
         """Dense features of tasks may lie in files: what is left of the limit is for them, and for what is faster."""
@@ -104,36 +108,30 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         )
         return [Way("full", config, kept + at_once, Budget()), chunked(config, kept + in_pieces)]
     encoder, kind = config.encoder, ENCODERS.find(config.encoder.kind)
-    columns = kind.widths(graph.num_features, encoder)[0]
-    on_whole_graph = method.ends_on_whole_graph()
-    if on_whole_graph and config.protocol.train_graph == "seen":
+    columns, ends_on_graph = kind.widths(graph.num_features, encoder)[0], method.ends_on_whole_graph()
+    if ends_on_graph and protocol.train_graph == "seen":
         operators.append(together)
     layers = kind.all_shapes(graph.num_features, encoder)
     kept += WEIGHT * sum(math.prod(shape) for layer in layers for shape in layer.values())
     if kind.reads_neighbours():
         beside = "own" in kind.needs  # raw features are kept beside those of neighbours
         ready = sum(one.operators + one.dense * beside for one in operators)
-    else:
+    else:  # propagated and projected features
         ready = sum(4 * one.nodes * columns for one in operators)
-        # What is propagated at a time, and the projection.
         kept += walking_bytes(max(task.nodes, tested.nodes), min(BLOCK, columns)) + 4 * graph.num_features * columns
-    gradients = 4 * CHUNK * on_whole_graph  # of some nodes at a time
-    whole_step = task.readout + step_bytes(encoder, task.nodes, task.nodes) + gradients
+    # The rows of the matrix that give embeddings of training nodes, with their transpose; gradients of some nodes.
+    whole_step = 2 * task.matrix + step_bytes(encoder, task.nodes, task.nodes) + 4 * CHUNK * ends_on_graph
     forward = 4 * tested.nodes * (2 * encoder.hidden + encoder.width)
-    found = []
-    batch = config.protocol.batch
+    batch, found = protocol.batch, []
     if batch == "full":
         found.append(Way("full", config, kept + ready + max(whole_step, forward), Budget()))
         batch = Sampling(fanouts=fanouts_for(encoder.layers))
-    protocol = config.protocol.model_copy(update={"batch": batch})
-    lean = config.model_copy(update={"protocol": protocol})
+    lean = config.model_copy(update={"protocol": protocol.model_copy(update={"batch": batch})})
     fanouts = batch.fanouts if kind.reads_neighbours() else ()
-    step = batch_bytes(batch.nodes, fanouts, task, columns, encoder)
+    step = max(batch_bytes(batch.nodes, fanouts, task, columns, encoder), whole_step * ends_on_graph)
     piece = 4 * min(VALUES_AT_ONCE, tested.nodes * graph.num_features) + min(tested.operators, 8 * EDGES_AT_ONCE)
-    if on_whole_graph:  # at the end of a task, whatever its batches are
-        step = max(step, whole_step)
     found.append(Way("sampled", lean, kept + ready + max(step, forward), Budget()))
-    found.append(chunked(lean, kept + ready * on_whole_graph + max(step, forward + piece)))
+    found.append(chunked(lean, kept + ready * ends_on_graph + max(step, forward + piece)))
     return found
 
 
@@ -141,59 +139,6 @@ def step_bytes(encoder: EncoderConfig, nodes: int, read: int) -> int:
     """Of a step: the hidden layers and a gradient twice, or the hidden layer and both layers of the nodes read."""
     inner = (encoder.layers + 1) * nodes * encoder.hidden
     return 4 * max(inner, nodes * encoder.hidden + 2 * read * (encoder.hidden + encoder.width))
-
-
-@dataclass(frozen=True)
-class Extent:
-    """A graph's size, in bytes."""
-
-    nodes: int
-    edges: int
-    copy: int
-    """Of its features and edges."""
-    dense: int
-    """Of its features alone where they are dense: those may lie in a file."""
-    operators: int
-    """Of its propagation matrix (as SciPy and as torch keep it) and its propagated features."""
-
-    @property
-    def matrix(self) -> int:
-        """Of its propagation matrix as SciPy keeps it."""
-        return 8 * (self.edges + self.nodes)
-
-    @property
-    def readout(self) -> int:
-        """Of the rows of the matrix that give the embeddings of training nodes, at most all, and their transpose."""
-        return 2 * self.matrix
-
-
-def extent(graph: Graph, nodes: int, edges: int) -> Extent:
-    """Of a part of a graph with so many nodes and edges."""
-    share = nodes / max(1, graph.num_nodes)
-    x = graph.x
-    sparse = int(8 * x.nnz * share) if isinstance(x, sp.csr_array) else 0
-    dense = 0 if isinstance(x, sp.csr_array) else 4 * nodes * graph.num_features
-    an_edge = 8 if graph.is_weighted else 4
-    copy = sparse + dense + an_edge * edges + 8 * nodes
-    return Extent(nodes, edges, copy, dense, operators_bytes(graph, nodes, edges))
-
-
-def whole(graph: Graph) -> Extent:
-    return extent(graph, graph.num_nodes, graph.num_edges)
-
-
-def held_bytes(graph: Graph) -> int:
-    """Of the whole graph, as far as it is in memory and not mapped from files."""
-    x = graph.x
-    parts = [x.data, x.indices, x.indptr] if isinstance(x, sp.csr_array) else [x]
-    parts += [graph.indices, graph.indptr] + [part for part in [graph.neighbours.weights] if part is not None]
-    return sum(part.nbytes for part in parts if not isinstance(part, np.memmap))
-
-
-def task_extents(graph: Graph, stream: Stream) -> tuple[Extent, Extent]:
-    """Of the task with the largest graph, and of the graphs of all tasks together."""
-    sizes = stream.sizes()
-    return extent(graph, *max(sizes, key=sum)), extent(graph, *map(sum, zip(*sizes, strict=True)))
 
 
 def batch_bytes(nodes: int, fanouts: Sequence[Fanout], task: Extent, columns: int, encoder: EncoderConfig) -> int:
@@ -208,6 +153,30 @@ def batch_bytes(nodes: int, fanouts: Sequence[Fanout], task: Extent, columns: in
     return 2 * (4 * rows * columns + A_DRAW * entries) + step_bytes(encoder, rows, read)
 
 
+def extent(graph: Graph, nodes: int, edges: int) -> Extent:
+    """Of a part of a graph with so many nodes and edges."""
+    x, dense = graph.x, 4 * nodes * graph.num_features
+    features = dense
+    if isinstance(x, sp.csr_array):
+        features, dense = int(8 * x.nnz * nodes / max(1, graph.num_nodes)), 0
+    copy = features + (8 if graph.is_weighted else 4) * edges + 8 * nodes
+    return Extent(nodes, edges, copy, dense, operators_bytes(graph, nodes, edges))
+
+
+def held_bytes(graph: Graph) -> int:
+    """Of the whole graph, as far as it is in memory and not mapped from files."""
+    x = graph.x
+    parts = [x.data, x.indices, x.indptr] if isinstance(x, sp.csr_array) else [x]
+    parts += [part for part in (graph.indices, graph.indptr, graph.neighbours.weights) if part is not None]
+    return sum(part.nbytes for part in parts if not isinstance(part, np.memmap))
+
+
+def task_extents(graph: Graph, stream: Stream) -> tuple[Extent, Extent]:
+    """Of the task with the largest graph, and of the graphs of all tasks together."""
+    sizes = stream.sizes()
+    return extent(graph, *max(sizes, key=sum)), extent(graph, *map(sum, zip(*sizes, strict=True)))
+
+
 def fitted(resolved: Resolved, limit: int) -> Way:
     """The fastest way that keeps to a limit."""
     known = ways(resolved, limit)
@@ -215,11 +184,9 @@ def fitted(resolved: Resolved, limit: int) -> Way:
         if way.bytes <= limit:
             return way
     least = min(known, key=lambda way: way.bytes)
-    is_large = held_bytes(resolved.dataset.graph) >= BASE
-    mapped = ", or map the graph from files ('ipal data --convert')" if is_large else ""
     raise CapacityError(
         f"This run takes about {least.bytes / GIB:.1f} GiB even {least.name}, more than the limit of "
-        f"{limit / GIB:.1f} GiB: raise --memory-limit{mapped}."
+        f"{limit / GIB:.1f} GiB: raise --memory-limit, or map a large graph from files ('ipal data --convert')."
     )
 
 
@@ -234,23 +201,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 def explained(resolved: Resolved) -> CapacityError:
     """What to do where memory has run out: what takes less, and how much."""
     known, config = ways(resolved), resolved.config
-    first, rest = known[0], known[1:]
-    tries = {
-        "sampled": f"mini-batches about {{}} GiB (--set protocol.batch.nodes={Sampling().nodes} --set "
-        f"protocol.batch.fanouts=[{','.join(map(str, fanouts_for(config.encoder.layers)))}])",
-        "chunked": "in pieces about {} GiB (--memory-limit with what there is)",
-    }
-    leaner = [way for way in rest if way.bytes - BASE < 0.9 * (first.bytes - BASE)]
-    fits = [tries[way.name].format(f"{way.bytes / GIB:.1f}") for way in leaner]
-    if isinstance(config.protocol.batch, Sampling) and config.protocol.batch.nodes > 100:
-        half = config.protocol.batch.nodes // 2
-        fits.append(f"smaller batches less (--set protocol.batch.nodes={half})")
-    if "width" in own_settings(resolved.method):
-        fits.append(f"fewer columns less (--set {config.method}.width=2048)")
-    advice = f"; {', '.join(fits)}" if fits else ": use a machine with more memory, or a smaller encoder.hidden"
+    takes = ", ".join(f"{way.bytes / GIB:.1f} GiB ({way.name})" for way in known)
+    advice = "use smaller batches (protocol.batch.nodes) or a narrower network"
+    if not isinstance(resolved.learner_config().method, Trained):
+        advice = "use fewer columns"
     return CapacityError(
-        f"Out of memory on {config.device}. This run takes about {first.bytes / GIB:.1f} GiB as it is{advice}. "
-        "What was saved is kept: the same command goes on from there."
+        f"Out of memory on {config.device}. This run takes about {takes}: choose a way with --memory-limit, {advice}, "
+        "or a machine with more memory. What was saved is kept: the same command goes on from there."
     )
 
 

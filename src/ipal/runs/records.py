@@ -82,12 +82,12 @@ class Validation(Record):
 class Along(Record):
     """Tests along a stream of batches: one entry for every point."""
 
-    batch: list[Annotated[int, Field(ge=1)]]
+    batch: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
     """How many batches were learned."""
-    test: list[float]
+    test: list[float] = Field(default_factory=list)
     """Mean accuracy over the tasks so far, in percent."""
-    validation: list[float]
-    bytes: list[Bytes]
+    validation: list[float] = Field(default_factory=list)
+    bytes: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
     """What a saved model holds."""
 
     @model_validator(mode="after")
@@ -189,20 +189,6 @@ class Confusion(Record):
         )
 
 
-class ClassShift(Record):
-    """How far one class has moved, in units of its own spread when it was learned."""
-
-    shift: float | None
-    gap: float | None = None
-
-
-class Drift(Record):
-    """drift.json."""
-
-    unit: str
-    after_task: list[dict[str, ClassShift]]
-
-
 class Environment(Record):
     """environment.json: versions and machine."""
 
@@ -212,25 +198,9 @@ class Environment(Record):
     threads: int | None = None
     data_root: str | None = None
     command: list[str] = Field(default_factory=list)
-    code: str | None = None
-    asked: dict[str, Any] = Field(default_factory=dict)
 
 
 # ---------------------------------------------------------------------- an unfinished run
-
-
-class Point(Record):
-    """A test along a stream of batches."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    batch: int = Field(ge=1)
-    """How many batches were learned."""
-    test: float
-    """Mean accuracy over the tasks so far, in percent."""
-    validation: float
-    bytes: int = Field(ge=0)
-    """What a saved model holds."""
 
 
 class Progress(Record):
@@ -248,14 +218,11 @@ class Progress(Record):
     """Time spent learning each task, evaluation not counted."""
     batch_seconds: list[Seconds] = Field(default_factory=list)
     """The same for each batch of the stream."""
-    points: list[Point] = Field(default_factory=list)
-    """Tests along a stream of batches."""
+    along: Along = Field(default_factory=Along)
     before: list[Before | None] = Field(default_factory=list)
     """Tests of tasks before they were learned; None where that was not possible."""
     evaluation_seconds: Seconds = 0.0
     peak_memory_bytes: int = Field(0, ge=0)
-    centroids: list[str] = Field(default_factory=list)
-    """Classes whose places among the embeddings are kept."""
 
     @model_validator(mode="after")
     def _is_a_triangle(self) -> Self:

@@ -1,6 +1,6 @@
 """From a configuration to one value with all that it means: what run, bench, drift, audit and memory plan share."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,13 +24,12 @@ from ipal.data.datasets import Dataset
 from ipal.data.datasets.catalog import CATALOG
 from ipal.data.names import split_names
 from ipal.data.streams import STREAMS, Stream
-from ipal.errors import ConfigError, StoreError, did_you_mean, shortened
+from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import LearnerConfig, learner_config, own_settings, shared_settings
-from ipal.evaluation.metrics import ACCURACIES, METRICS, Metric
+from ipal.evaluation.metrics import ACCURACIES, METRICS
 from ipal.methods.base import Method
 from ipal.nn.encoders import ENCODERS
-from ipal.runs.environment import Machine
 from ipal.system.memory_budget import Budget
 from ipal.system.plugins import Registry, require_packages
 
@@ -46,13 +45,9 @@ class Resolved:
 
     config: RunConfig
     """Complete: what only the data, the stream and the method know is filled in, so that its hash covers all of it."""
-    asked: RunConfig
-    """As it was given."""
     dataset: Dataset
     stream: Stream
     method: type[Method]
-    metrics: Mapping[str, Metric]
-    machine: Machine
     data_root: Path | None = None
     """Where graphs are looked up by name."""
 
@@ -74,13 +69,13 @@ class Resolver:
     """Resolves many runs: every graph is read once, and runs that differ in the method alone share a stream."""
 
     def __init__(self, data_root: Path | None = None) -> None:
-        self._root, self._machine = data_root, Machine()
+        self._root = data_root
         self._datasets: dict[Hashable, Dataset] = {}
         self._streams: dict[Hashable, Stream] = {}
 
     def resolve(self, config: RunConfig, dataset: Dataset | None = None) -> Resolved:
         require_packages(config.plugins, "This run")
-        asked, config = config, check_settings(config)
+        config = check_settings(config)
         usable_device(config.device)
         dataset = dataset or self.dataset(config)
         if config.dataset_hash not in (None, dataset.hash):
@@ -101,7 +96,7 @@ class Resolver:
             "plugins": config.plugins or _packages(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
-        resolved = Resolved(config, asked, dataset, stream, method, METRICS, self._machine, self._root)
+        resolved = Resolved(config, dataset, stream, method, self._root)
         resolved.learner_config().method.check_classes(len({label for task in stream.classes for label in task}))
         return resolved
 
@@ -123,9 +118,8 @@ class Resolver:
 def check_settings(config: RunConfig) -> RunConfig:
     """With all settings of its method and its stream, checked; no graph is read."""
     protocol = config.protocol
-    _check_known(protocol.accuracy, ACCURACIES, "protocol.accuracy")
-    _check_known(protocol.stream.name, STREAMS, "protocol.stream")
-    kind = STREAMS[protocol.stream.name].Settings
+    ACCURACIES.find(protocol.accuracy)
+    kind = STREAMS.find(protocol.stream.name).Settings
     try:
         own = kind.model_validate(protocol.stream.settings).model_dump(mode="json")
     except ValidationError as error:
@@ -185,9 +179,3 @@ def _packages(config: RunConfig) -> dict[str, str]:
         *(CATALOG.package(name.partition(":")[0]) for name in split_names(config.dataset)),
     ]
     return dict(filter(None, found))
-
-
-def _check_known(name: str, known: Iterable[str], setting: str) -> None:
-    if name not in known:
-        names = " or ".join(f"'{one}'" for one in known)
-        raise ConfigError(f"The setting '{setting}' cannot be '{shortened(name)}': input should be {names}.", setting)

@@ -5,7 +5,6 @@
     checkpoint.safetensors   while it runs: enough to go on exactly as if never interrupted
     history.csv         every named loss term of every epoch
     confusion.json      which classes' test nodes were taken for which, after every task
-    drift.json          how far classes have moved among the embeddings, of methods that train an encoder
     model.safetensors   the learner, when all tasks are learned
     result.json         accuracy matrix, AP, AF, …; written last: a run is believed only if it is there
     log.txt             what happened when
@@ -14,7 +13,6 @@ Every file appears whole or not at all. No torch here: results can be read anywh
 """
 
 import csv
-import hashlib
 import io
 import json
 import traceback
@@ -28,8 +26,8 @@ from filelock import Timeout
 
 from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
-from ipal.errors import ConfigError, IpalError, StoreError, shortened
-from ipal.runs.records import Confusion, Drift, Environment, Result
+from ipal.errors import ConfigError, IpalError, StoreError
+from ipal.runs.records import Confusion, Environment, Result, stream_in_words
 from ipal.system.documents import Record, read_json, read_yaml_node, write_yaml, yaml_value
 from ipal.system.files import (
     alone_with,
@@ -99,13 +97,9 @@ class RunFolder:
             tree = yaml_value(read_yaml_node(self.path / "config.yaml"))
         if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
             raise self._damaged("config.yaml")
-        version = tree.pop("format", None)
-        if version != FORMAT:
-            raise StoreError(
-                f"{self.path} was written in run format {shortened(version)}, this version of ipal reads format "
-                f"{FORMAT}: open it with the version that wrote it."
-            )
         try:
+            if tree.pop("format", None) != FORMAT:
+                raise ConfigError("it has another format")
             config = run_config(tree)
         except ConfigError as error:
             raise StoreError(f"{self.path}/config.yaml is damaged or of another version: {error}") from error
@@ -133,10 +127,6 @@ class RunFolder:
     def confusion(self) -> dict[str, Any]:
         """Which classes were taken for which."""
         return self._record("confusion.json", Confusion)
-
-    def drift(self) -> dict[str, Any] | None:
-        """How far classes moved; None where their features stay where they are."""
-        return self._record("drift.json", Drift) if (self.path / "drift.json").exists() else None
 
     def history(self) -> History:
         """Every named loss term of every epoch; a term that a task does not have is left out."""
@@ -221,21 +211,6 @@ class RunFolder:
         return StoreError(f"{self.path / name} is damaged: delete the folder and run again, or restore the file.")
 
 
-def code_stamp() -> str:
-    """Hash of the sizes and times of the package's files: the same stamp, the same defaults."""
-    package = Path(__file__).parents[1]
-    files = [(path, path.stat()) for path in sorted(package.rglob("*.py"))]
-    stamps = [(str(path.relative_to(package)), found.st_size, found.st_mtime_ns) for path, found in files]
-    return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:16]
-
-
-def _name(config: RunConfig) -> str:
-    """What the names of folders of such a run begin with."""
-    dataset = "+".join(map(stem, split_names(config.dataset)))
-    dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
-    return f"{dataset}-{config.method}-seed{config.seed}"
-
-
 class RunStore:
     """All runs under one folder."""
 
@@ -244,21 +219,9 @@ class RunStore:
 
     def folder_for(self, config: RunConfig) -> RunFolder:
         """Where a run of this configuration lies, whether or not it does yet."""
-        return RunFolder(self.root / f"{_name(config)}-{config.digest}")
-
-    def asked_before(self, asked: RunConfig) -> RunFolder | None:
-        """A finished run that the same code was asked for in the same words; its graph may have changed since.
-
-        Only the methods know the full configuration, whose hash is the folder's name, and they load torch.
-        """
-        name, given, code = f"{_name(asked)}-", asked.given(), code_stamp()
-        finished = (RunFolder(path.parent) for path in self.root.glob("*/result.json"))
-        for folder in (one for one in finished if one.path.name.startswith(name)):
-            with suppress(StoreError):
-                facts = folder.environment()
-                if (facts.get("asked"), facts.get("code")) == (given, code) and not folder.config().plugins:
-                    return folder
-        return None
+        dataset = "+".join(map(stem, split_names(config.dataset)))
+        dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
+        return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
 
     def find(self, name: str) -> RunFolder:
         """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""
@@ -275,15 +238,10 @@ class RunStore:
                 f"'{name}' fits {len(matching)} runs under {self.root}: {names}; say more of the name, or "
                 f"'{LATEST}' for the one started last."
             )
-        for path in (Path(name), self.root / name):
-            if path.is_dir() and name not in {"", "."} and path.resolve() != self.root.resolve():
-                raise StoreError(f"{path} is no run folder: it has no config.yaml.")
         raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows those there are.")
 
     def model_file(self, name: str) -> Path:
         """A saved model by its file, its run folder, or a part of its run's name; links are followed."""
-        if not name:
-            raise ConfigError("The name of a model is empty: give a file, a run folder, or a part of a run's name.")
         path = Path(name)
         if is_file(path) or path.suffix == ".safetensors":
             return path.resolve()
@@ -296,3 +254,32 @@ class RunStore:
         """Every run, the one started last at the end: the configuration is written once, the folder changes."""
         configs = sorted(self.root.glob("*/config.yaml"), key=lambda path: (path.stat().st_mtime, path.parent.name))
         return [RunFolder(path.parent) for path in configs]
+
+
+def overview(folder: RunFolder) -> dict[str, Any]:
+    """What a list says of a run; where it is not finished, or its files are damaged, the rest is None."""
+    status = folder.status
+    about: dict[str, Any] = {}
+    result: dict[str, Any] = {}
+    try:
+        if folder.is_finished:
+            about = result = folder.result()
+        else:
+            about = folder.config().to_tree()
+    except StoreError:  # one damaged run does not hide the others
+        status = "damaged"
+    protocol, timing, kept = (result.get(part, {}) for part in ("protocol", "timing", "retained"))
+    return {
+        "run": folder.path.name,
+        "status": status,
+        "date": folder.date,
+        **{name: about.get(name) for name in ("dataset", "method", "seed")},
+        "stream": stream_in_words(protocol["stream"]) if protocol else None,
+        "test_graph": protocol.get("test_graph"),
+        **{name: result.get(name) for name in ("average_performance", "average_forgetting")},
+        "metrics": result.get("metrics", {}),
+        "seconds": timing.get("total_seconds"),
+        "peak_memory_bytes": result.get("peak_memory_bytes"),
+        "retained_bytes": kept.get("bytes"),
+        "stores_exemplars": kept.get("stores_exemplars"),
+    }

@@ -3,8 +3,7 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Protocol
 
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from ipal.backend.finite import check_tensors, check_terms, not_finite, read_terms
+from ipal.backend.finite import check_terms, not_finite, read_terms
 from ipal.backend.runtime import Runtime
 from ipal.data.streams import Stream
 from ipal.data.task import Task
@@ -24,7 +23,6 @@ from ipal.estimator import files
 from ipal.estimator.display import in_words
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
-from ipal.evaluation.class_drift import UNIT, ClassDrift
 from ipal.evaluation.evaluate import evaluate, evaluate_before
 from ipal.evaluation.metrics import (
     Scores,
@@ -36,16 +34,18 @@ from ipal.evaluation.metrics import (
 )
 from ipal.evaluation.rows import Row
 from ipal.methods.base import Terms
-from ipal.runs.cadence import Cadence
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.memory_plan import explained, is_out_of_memory
-from ipal.runs.records import Point, Progress
+from ipal.runs.records import Progress
 from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
 from ipal.runs.stacked_tests import others_waiting, tested
 from ipal.state.snapshot import Snapshot
 
 __all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
+
+SHARE, LOOK_EVERY = 0.05, 0.1
+"""Of the time that checkpoints may take, and seconds between two looks at losses, which make a GPU wait."""
 
 
 class Observer(Protocol):
@@ -103,25 +103,18 @@ def run_by_epochs(
     with folder.locked():
         if folder.is_finished:  # by another process, while this one was starting
             return folder.result()
-        with _saying_what_to_do(folder):
-            saved = Snapshot.load(folder.checkpoint) if folder.checkpoint.exists() else None
-            progress, centroids, model = (
-                (Progress(), ClassDrift({}), None)
-                if saved is None
-                else _restore(learner, saved, folder, stream, runtime)
-            )
-        if saved is None:
-            facts = environment(resolved.machine, config, sys.argv)
-            facts |= {"data_root": str(resolved.data_root or ""), "asked": resolved.asked.given()}
-            folder.start(config, facts)
-            folder.log("started")
-        else:
+        if folder.checkpoint.exists():
+            progress, model = _restore(learner, folder, stream, runtime)
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
+        else:
+            progress, model = Progress(), None
+            folder.start(config, {**environment(config, sys.argv), "data_root": str(resolved.data_root or "")})
+            folder.log("started")
         batches, done = stream.batches, sum(stream.batches[: progress.task]) + progress.batch
         a_task = -(-learner.epochs * sum(batches) // len(stream))
         observer.started(len(stream), a_task, done * learner.epochs + progress.epoch)
-        cadence, executor = Cadence(checkpoint_every, company), stack or Automatic()
-        watch = _Watch(learner.epochs, progress, centroids, folder, observer, memory, cadence, model)
+        executor = stack or Automatic()
+        watch = _Watch(learner.epochs, progress, folder, observer, memory, checkpoint_every, company, model)
         try:
             # Until all batches of all tasks are learned; what is done is in `progress`.
             while (index := progress.task) < len(stream):
@@ -156,12 +149,12 @@ def run_by_epochs(
                     with others_waiting(stack, watch.model, index) as others:
                         if others:
                             yield
-                        row, clouds = watch.test(
+                        row = watch.test(
                             lambda: tested(
                                 watch.fitted, others, partial(stream.test_splits, index), config.protocol.accuracy
                             )
                         )
-                    watch.end_task(stream, index, row, clouds)
+                    watch.end_task(stream, index, row)
         except NonFiniteError as error:
             raise error.within(f"task {progress.task + 1} of {len(stream)}") from error
         except (MemoryError, RuntimeError) as error:
@@ -177,21 +170,10 @@ def run_by_epochs(
     return result
 
 
-@contextmanager
-def _saying_what_to_do(folder: RunFolder) -> Iterator[None]:
-    """A checkpoint that cannot be gone on with does not block its run for good."""
-    try:
-        yield
-    except StoreError as error:
-        raise StoreError(f"{error} Delete {folder.checkpoint} to start the run from its first task.") from error
-
-
 def _store(folder: RunFolder, stream: Stream, progress: Progress, model: Snapshot, result: dict[str, Any]) -> None:
     """Write what a run ends in; whoever finds a result finds all of it."""
     folder.write_history(progress.history)
     folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
-    if any(row.drift for row in progress.rows):
-        folder.write_json("drift.json", {"unit": UNIT, "after_task": [row.drift for row in progress.rows]})
     model.save(folder.model)
     folder.write_json("result.json", result)
     folder.checkpoint.unlink(missing_ok=True)
@@ -204,15 +186,21 @@ class _Watch:
 
     epochs: int
     progress: Progress
-    centroids: ClassDrift
     folder: RunFolder
     observer: Observer
     memory: PeakMemory
-    cadence: Cadence
+    every: int | None
+    """Epochs between two checkpoints; None for as many as cost a small share of the time."""
+    company: int
     model: Model | None = None
     """As it is between two epochs, too; None before anything was learned."""
     unread: list[Terms] = dataclasses.field(default_factory=list)
     """Loss terms of epochs that nobody looked at yet: looking makes a GPU wait."""
+    saved: float = dataclasses.field(default_factory=time.perf_counter)
+    """When the last checkpoint was written."""
+    cost: float = 0.0
+    """Seconds that it took."""
+    looked: float = 0.0
 
     @property
     def fitted(self) -> Model:
@@ -235,9 +223,7 @@ class _Watch:
         """An epoch is done."""
         self.unread.append(terms)
         self.progress.epoch += 1
-        if self.cadence.is_due(self.progress.epoch):
-            self.checkpoint()
-        elif self.cadence.is_look_due():
+        if not self.checkpoint_if_due(self.progress.epoch) and self._since(self.looked) > LOOK_EVERY:
             self.look()
 
     def look(self) -> None:
@@ -251,7 +237,7 @@ class _Watch:
                 self.progress.history.append({"task": self.progress.task, "epoch": epoch, **named})
                 self.observer.epoch(self.progress.task, named)
             self.unread = []
-        self.cadence.looked()
+        self.looked = time.perf_counter()
 
     def test(self, evaluated: Callable[[], Any]) -> Any:
         """The scores of an evaluation, which is timed."""
@@ -265,85 +251,76 @@ class _Watch:
         progress = self.progress
         progress.batch, progress.epoch = number + 1, 0
         if stream.is_tested_after(index, number):
-            row = self.test(lambda: evaluate(self.fitted, stream.test_splits(index), accuracy)).row
-            progress.points.append(_point(sum(stream.batches[:index]) + number + 1, row, self.fitted))
-        if self.cadence.is_due(0):
-            self.checkpoint()
+            row = self.test(lambda: evaluate(self.fitted, stream.test_splits(index), accuracy))
+            self.note_point(sum(stream.batches[:index]) + number + 1, row)
+        self.checkpoint_if_due(0)
 
-    def end_task(self, stream: Stream, index: int, row: Row, clouds: Any) -> None:
+    def note_point(self, batch: int, row: Row) -> None:
+        """A test after so many batches."""
+        along = self.progress.along
+        along.batch.append(batch)
+        along.test.append(float(np.mean(row.test)))
+        along.validation.append(float(np.mean(row.validation)))
+        along.bytes.append(self.fitted.memory_report()["bytes"])
+
+    def end_task(self, stream: Stream, index: int, row: Row) -> None:
         """A task is learned and tested."""
-        progress, model = self.progress, self.fitted
+        progress = self.progress
         if max(stream.batches) > 1:
-            progress.points.append(_point(sum(stream.batches[: index + 1]), row, model))
-        if clouds:
-            learned = set(map(str, stream.classes[index]))
-            self.centroids, moves = self.centroids.updated(clouds, model.remembered(), learned)
-            row.drift.update(moves)
-            check_tensors(self.centroids.tensors(), {"centroids": "embeddings of test nodes"})
+            self.note_point(sum(stream.batches[: index + 1]), row)
         progress.rows.append(row)
         progress.task, progress.batch, progress.epoch = index + 1, 0, 0
-        if self.cadence.is_due(0):
-            self.checkpoint()
+        self.checkpoint_if_due(0)
         self.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
         self.observer.task(index, row)
 
-    def checkpoint(self) -> None:
-        self.look()
-        with self.cadence.paid():
+    def _since(self, moment: float) -> float:
+        """Seconds, shared by all that take turns."""
+        return (time.perf_counter() - moment) / self.company
+
+    def checkpoint_if_due(self, epoch: int) -> bool:
+        """Save how far the run has come, after so many epochs or where the last time was a small share of it."""
+        is_due = epoch % self.every == 0 if self.every else self._since(self.saved) > max(1.0, self.cost / SHARE)
+        if is_due:
+            self.look()
+            begin = time.perf_counter()
             self.progress.peak_memory_bytes = max(self.progress.peak_memory_bytes, self.memory.bytes())
-            self.progress.centroids = list(self.centroids.clouds)
             learned = files.checkpoint(self.fitted)
-            if not_finite(learned.tensors):
-                return  # the last good one is kept: the next loss, or the end of the task, says what is wrong
-            facts = {"learner": learned.facts, "progress": self.progress.model_dump()}
-            Snapshot({**learned.tensors, **self.centroids.tensors()}, facts).save(self.folder.checkpoint)
-
-
-def _point(batch: int, row: Row, model: Model) -> Point:
-    """A test after so many batches."""
-    test, validation = float(np.mean(row.test)), float(np.mean(row.validation))
-    return Point(batch=batch, test=test, validation=validation, bytes=model.memory_report()["bytes"])
-
-
-def _columns(points: list[Point]) -> dict[str, list[Any]]:
-    return {name: [getattr(point, name) for point in points] for name in Point.model_fields}
+            if not not_finite(learned.tensors):  # else the last good one is kept: the next loss says what is wrong
+                facts = {"learner": learned.facts, "progress": self.progress.model_dump()}
+                Snapshot(learned.tensors, facts).save(self.folder.checkpoint)
+            self.saved = time.perf_counter()
+            self.cost = self.saved - begin
+        return is_due
 
 
 def _restore(
-    learner: LearnerConfig, saved: Snapshot, folder: RunFolder, stream: Stream, runtime: Runtime
-) -> tuple[Progress, ClassDrift, Model]:
+    learner: LearnerConfig, folder: RunFolder, stream: Stream, runtime: Runtime
+) -> tuple[Progress, Model | None]:
+    """How far an interrupted run has come; what cannot be gone on with does not block it for good."""
     source = str(folder.checkpoint)
-    if not saved.facts.keys() >= {"progress", "learner"}:
-        raise StoreError(f"{source} is no checkpoint of a run.")
-    learned = saved.facts["learner"]
-    if not isinstance(learned, dict) or learned.get("settings") != learner.plain():
-        raise StoreError(f"{source} does not fit this run: it belongs to other settings.")
-    apart, own = (
-        {name: tensor for name, tensor in saved.tensors.items() if name.startswith("centroids.") is wanted}
-        for wanted in (True, False)
-    )
     try:
-        progress = Progress.model_validate(saved.facts["progress"])
-    except (ValidationError, RecursionError) as error:
-        raise StoreError(f"{source} is damaged: what it says about the progress of the run is wrong.") from error
-    centroids = ClassDrift.of_tensors(progress.centroids, apart, runtime.device)
-    if centroids is None:
-        raise StoreError(f"{source} is damaged: what it says about the drift of classes is wrong.")
-    model = files.restored(learner, Snapshot(own, learned), runtime, whole=progress.epoch == 0, source=source)
-    if not progress.fits(stream.batches, learner.epochs):
-        raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
-    if model.network is not None:
-        width = model.network.encoder.width
-        if any(len(place.mean) != width for place in centroids.clouds.values()):
-            raise StoreError(f"{source} does not fit this run: its embeddings are not as wide as the encoder's.")
-    return progress, centroids, model
+        saved = Snapshot.load(folder.checkpoint)
+        learned = saved.facts.get("learner")
+        if not isinstance(learned, dict) or learned.get("settings") != learner.plain():
+            raise StoreError(f"{source} does not fit this run: it is no checkpoint, or belongs to other settings.")
+        try:
+            progress = Progress.model_validate(saved.facts.get("progress"))
+        except (ValidationError, RecursionError) as error:
+            raise StoreError(f"{source} is damaged: what it says about the progress of the run is wrong.") from error
+        if not progress.fits(stream.batches, learner.epochs):
+            raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
+        state = Snapshot(saved.tensors, learned)
+        return progress, files.restored(learner, state, runtime, whole=progress.epoch == 0, source=source)
+    except StoreError as error:
+        raise StoreError(f"{error} Delete {source} to start the run from its first task.") from error
 
 
 def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, Any]:
     config, dataset = resolved.config, resolved.dataset
     test = matrix_of_rows([row.test for row in progress.rows])
     validation = matrix_of_rows([row.validation for row in progress.rows])
-    along = [point.test for point in progress.points]
+    along = progress.along.test
     *earlier, last = (row.confusion for row in progress.rows)
     scores = Scores(test, validation, last, progress.before, along, earlier)
     epochs = max(1, model.config.epochs)
@@ -356,9 +333,9 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
         "average_performance": average_performance(scores),
         "average_forgetting": average_forgetting(scores),
         "average_performance_curve": average_performance_curve(test),
-        "metrics": measured(scores, resolved.metrics),
+        "metrics": measured(scores),
         "before_learning": [one and one.model_dump() for one in progress.before],
-        **({"along": _columns(progress.points)} if along else {}),
+        **({"along": progress.along.model_dump()} if along else {}),
         "accuracy_matrix": _triangle(test),
         "per_class": progress.rows[-1].per_class,
         "validation": {

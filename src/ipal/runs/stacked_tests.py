@@ -11,7 +11,8 @@ from ipal.data.graph import Graph
 from ipal.data.task import TestSplit
 from ipal.engine.executors.stacked import Mapped, Stack, Waiting, are_alike
 from ipal.estimator.model import Model, Prediction
-from ipal.evaluation.evaluate import Evaluation, evaluate, evaluate_all
+from ipal.evaluation.evaluate import evaluate, evaluate_all
+from ipal.evaluation.rows import Row
 from ipal.methods.base import Trained
 from ipal.nn.embed import fits
 
@@ -21,11 +22,11 @@ def others_waiting(stack: Stack | None, model: Model, index: int) -> AbstractCon
     return nullcontext() if stack is None else stack.waiting(("tests", index), model)
 
 
-def tested(model: Model, others: Waiting | None, splits: Callable[[], list[TestSplit]], accuracy: str) -> Evaluation:
+def tested(model: Model, others: Waiting | None, splits: Callable[[], list[TestSplit]], accuracy: str) -> Row:
     """The scores of a model: with those of others, or by itself."""
     if others is None:
         return evaluate(model, splits(), accuracy)
-    found: Evaluation = others.together(
+    found: Row = others.together(
         lambda models: evaluate_all(models, splits(), accuracy, predict_together(cast(Sequence[Model], models)))
     )
     return found

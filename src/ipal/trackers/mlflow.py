@@ -27,8 +27,8 @@ UNLESS_SET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # otherwise a missing server is retried for minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
-LONGEST = 5000
-"""Most characters of a tag or a parameter."""
+LONGEST, MOST = 5000, 1000
+"""Characters of a tag or a parameter, and numbers of one request."""
 
 
 def track(record: RunRecord, address: str) -> Tracked:
@@ -70,39 +70,30 @@ def _explained(address: str, error: Exception) -> StoreError:
 
 
 def _brought(client: "MlflowClient", record: RunRecord) -> Tracked:
+    from mlflow.entities import Metric, Param
+
     experiment = client.get_experiment_by_name(EXPERIMENT)
     place = client.create_experiment(EXPERIMENT) if experiment is None else experiment.experiment_id
     known = client.search_runs([place], f"tags.{HASH} = '{record.digest}'")
     for run in known:
         if run.info.status == "FINISHED" and run.data.tags.get(MARK) == record.mark:
             return Tracked(record.name, run.info.run_id, "unchanged")
-    tags = {HASH: record.digest, MARK: record.mark}
-    made = str(client.create_run(place, _milliseconds(record.began), tags, run_name=record.name).info.run_id)
-    _log(client, made, record)
-    client.set_terminated(made, "FINISHED", end_time=_milliseconds(record.ended))
+    facts = {_name(name): str(value)[:LONGEST] for name, value in flat(record.facts).items()}
+    settings = [Param(_name(name), str(value)[:LONGEST]) for name, value in flat(record.settings).items()]
+    points = [(_name(name), *point) for name, points in record.series.items() for point in points]
+    began, ended = (round(1000 * seconds) for seconds in (record.began, record.ended))
+    tags = {**facts, HASH: record.digest, MARK: record.mark}
+    made = str(client.create_run(place, began, tags, run_name=record.name).info.run_id)
+    client.log_batch(made, params=settings)
+    for begin in range(0, len(points), MOST):
+        metrics = [Metric(name, value, ended, step) for name, step, value in points[begin : begin + MOST]]
+        client.log_batch(made, metrics=metrics)
+    client.set_terminated(made, "FINISHED", end_time=ended)
     for run in known:
         client.delete_run(run.info.run_id)
     return Tracked(record.name, made, "updated" if known else "new")
 
 
-def _log(client: "MlflowClient", run_id: str, record: RunRecord) -> None:
-    """Write settings, facts and numbers."""
-    from mlflow.entities import Metric, Param, RunTag
-
-    when = _milliseconds(record.ended)
-    settings = [Param(_name(name), str(value)[:LONGEST]) for name, value in flat(record.settings).items()]
-    facts = [RunTag(_name(name), str(value)[:LONGEST]) for name, value in flat(record.facts).items()]
-    points = [(_name(name), *point) for name, points in record.series.items() for point in points]
-    metrics = [Metric(name, value, when, step) for name, step, value in points]
-    for kind, entries, most in (("params", settings, 100), ("tags", facts, 100), ("metrics", metrics, 1000)):
-        for begin in range(0, len(entries), most):  # the most that one request may hold
-            client.log_batch(run_id, **{kind: entries[begin : begin + most]})
-
-
 def _name(name: str) -> str:
     """Names as MLflow allows them."""
     return re.sub(r"[^\w\-. :/]", "_", name)
-
-
-def _milliseconds(seconds: float) -> int:
-    return round(1000 * seconds)

@@ -83,8 +83,6 @@ def _points(folder: RunFolder, result: dict[str, Any]) -> Iterator[Point]:
             if total := sum(found.values()):
                 yield f"recall/class_{name}", task, 100.0 * found.get(name, 0) / total
         yield "cost/task_seconds", task, timing["seconds_per_task"][task - 1]
-    for task, moved in enumerate((folder.drift() or {}).get("after_task", ()), 1):
-        yield from _named("drift/class_", task, {name: one["shift"] for name, one in moved.items()})
     costs = {name: timing[name] for name in ("evaluation_seconds", "total_seconds", "runs_taking_turns")}
     costs |= {"peak_memory_bytes": result["peak_memory_bytes"], "retained_bytes": result["retained"]["bytes"]}
     yield from _named("cost/", len(after_task), costs)

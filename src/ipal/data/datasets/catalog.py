@@ -16,7 +16,7 @@ from typing import Any
 
 from ipal.data.datasets import builtin, readers
 from ipal.data.datasets.folders import holds_graph
-from ipal.data.datasets.readers import Reader, read_plain, write_plain
+from ipal.data.datasets.readers import RawGraph, Reader, read_plain, write_plain
 from ipal.data.datasets.tables import pair_in, read_tables
 from ipal.data.names import is_table, split_names
 from ipal.errors import ConfigError, DataError, did_you_mean, shortened
@@ -41,8 +41,8 @@ class DatasetEntry:
     """What a result on this graph must say about itself."""
     beyond_task: bool = False
     """Whether its features were made by looking at nodes of other tasks."""
-    make: Callable[..., Any] | None = None
-    """Makes it in memory, in place of a file: gives an object with `edge_index`, `y` and `x`, as PyG's Data."""
+    make: Callable[..., RawGraph] | None = None
+    """Makes it in memory, in place of a file."""
     sizes: dict[str, Any] | None = None
     """What can be said behind a colon, as synthetic:nodes=5000, by default; keywords of `make`."""
 

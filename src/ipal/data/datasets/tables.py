@@ -72,11 +72,6 @@ class Table:
     def rows(self) -> int:
         return len(next(iter(self.columns.values()), ()))
 
-    @property
-    def title(self) -> str:
-        """Its name at the beginning of a sentence."""
-        return self.where[:1].upper() + self.where[1:] if self.where.startswith("the ") else self.where
-
     def words(self, name: str) -> list[str]:
         """A column as texts, even where it looks like numbers."""
         values = self.columns[name]
@@ -229,12 +224,12 @@ class Roles:
             for wanted in alike[:1] or [role for one in needed if one == role]:
                 if wanted not in table.columns:
                     has = f"it has {_listed(table.columns)}; rename the one that is meant"
-                    raise DataError(f"{table.title} has no column {wanted}: {has}.")
+                    raise DataError(f"There is no column {wanted} in {table.where}: {has}.")
                 found[role] = wanted
             if len(alike) > 1:
                 raise DataError(
-                    f"{table.title} has two columns that may be its {role}, {alike[0]} and {alike[1]}: rename or "
-                    "remove the one that is not, or name the features in Python, features=[…]."
+                    f"Two columns of {table.where} may be its {role}, {alike[0]} and {alike[1]}: rename or remove the "
+                    "one that is not, or name the features in Python, features=[…]."
                 )
         return found
 
@@ -242,7 +237,7 @@ class Roles:
         """The columns of nodes that are features."""
         others = [name for name in table.columns if name not in taken.values()]
         if lacking := {*(self.features or ())} - {*others}:
-            raise DataError(f"{table.title} has no column {min(lacking)} for features: it has {_listed(others)}.")
+            raise DataError(f"{table.where} has no column {min(lacking)} for features: it has {_listed(others)}.")
         return [name for name in others if self.features is None or name in self.features]
 
 

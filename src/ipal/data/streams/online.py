@@ -43,7 +43,9 @@ class Online(TaskStream):
     def __init__(self, *arguments: Any) -> None:
         """Decide also which node comes in which batch."""
         super().__init__(*arguments)
-        self._batches = self._cut()
+        sizes = np.bincount(self.task_of[self.part == TRAIN], minlength=len(self))
+        most = sizes.max() if self.settings.batch == "task" else self.settings.batch
+        self._batches: list[int] = (-(-sizes // most)).tolist()
         self.ends = np.cumsum(self._batches)
         order = np.random.default_rng([self.seed, ARRIVAL]).permutation(len(self.y))
         shares = self.shares()
@@ -59,18 +61,6 @@ class Online(TaskStream):
             raise DataError(
                 f"Batch {sizes.argmin() + 1} of {len(sizes)} has no training node: set a larger protocol.stream.batch."
             )
-
-    def _cut(self) -> list[int]:
-        """Batches of every task."""
-        sizes = np.bincount(self.task_of[self.part == TRAIN], minlength=len(self))
-        if self.settings.batch == "task":
-            return [1] * len(self)
-        if self.settings.batch > sizes.min():
-            raise DataError(
-                f"A batch of {self.settings.batch} is larger than task {sizes.argmin() + 1}, which has {sizes.min()} "
-                f"training nodes: set protocol.stream.batch to {sizes.min()} or less, or to task."
-            )
-        return [int(number) for number in -(-sizes // self.settings.batch)]
 
     def shares(self) -> NDArray[np.float64]:
         """(batches, tasks), what share of a batch is of which task; here all of it is of one."""

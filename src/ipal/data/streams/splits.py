@@ -70,19 +70,13 @@ def assign_parts(
     y: Labels, protocol: ProtocolConfig, seed: int, given: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int8], list[Label]]:
     """Train, validation, test or context for every node, and the classes that are dropped; -1 for nodes not used."""
-    if protocol.parts == "given":
-        part, lacking = _given_parts(y, given)
-        what, instead = "No training, validation or test node in the given parts", "Give them some"
-    else:
-        part, lacking = _drawn_parts(y, protocol, seed)
-        what, instead = "Too small to split into training, validation and test nodes", "Add nodes"
-        if isinstance(protocol.parts, Counts):
-            what = "Fewer nodes than protocol.parts asks for"
-            instead = "Ask for fewer, set protocol.parts.fewer=shares"
+    is_given = protocol.parts == "given"
+    part, lacking = _given_parts(y, given) if is_given else _drawn_parts(y, protocol, seed)
     if lacking and protocol.small_classes == "error":
-        sizes = ", ".join(f"{label} ({np.sum(y == label)} node(s))" for label in lacking[:5])
+        sizes = ", ".join(f"class {label} ({np.sum(y == label)} node(s))" for label in lacking[:5])
         raise DataError(
-            f"{what}: class {sizes}. {instead}, or leave such classes out with --set protocol.small_classes=drop."
+            f"Too few training, validation or test nodes for {sizes}: add nodes, ask for fewer with protocol.parts, or "
+            "leave such classes out with --set protocol.small_classes=drop."
         )
     if not (part >= 0).any():
         raise DataError("No class is left: each needs a training, a validation and a test node.")

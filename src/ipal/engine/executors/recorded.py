@@ -1,14 +1,20 @@
-"""Steps recorded as CUDA graphs and repeated: on a GPU, small steps spend their time in starting kernels one by one."""
+"""Steps recorded as CUDA graphs and repeated: on a GPU, small steps spend their time in starting kernels one by one.
+
+A recording holds the very kernels that the step would start, on the same memory: replayed, it computes the same bits.
+That memory is a pool of its own, which torch does not use for anything else and keeps when the graph is gone. The
+recordings of one learner, one after the other, share a pool: to give memory back, a GPU waits for all that it does.
+"""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 
 from ipal.backend.adam import Adam
-from ipal.backend.cuda_graphs import Recorded, Recordings, can_record
-from ipal.engine.trainer import Eager, Steps, Training
+from ipal.engine.trainer import Steps, Training
 from ipal.methods.base import Terms
 
 WAITS = "synchronizing CUDA operation"
@@ -23,21 +29,21 @@ class Automatic:
 
     def __call__(self, training: Training) -> Steps:
         if training.setup.runtime.device.type != "cuda" or training.setup.batch != "full":
-            return Eager(training)
+            return training
         return RecordedSteps(training, self._recordings)
 
 
-class RecordedSteps(Eager):
+class RecordedSteps:
     """Steps of whole tasks on a GPU."""
 
-    def __init__(self, training: Training, recordings: Recordings) -> None:
-        super().__init__(training)
-        (self._batch,) = training.batches(0)
+    def __init__(self, training: Training, recordings: "Recordings") -> None:
+        (batch,) = training.batches(0)
+        self._step = partial(training.step, batch)
         self._repeater = Repeater(training.optimizer, training.state.generator, recordings)
 
     def epoch(self, epoch: int) -> Terms:
         """The step of an epoch."""
-        return self._repeater(partial(self._training.step, self._batch))
+        return self._repeater(self._step)
 
     def close(self) -> None:
         self._repeater.close()
@@ -49,7 +55,7 @@ class Repeater:
     The first makes what later ones find, as the operators of a method's own nodes.
     """
 
-    def __init__(self, optimizer: Adam, generator: torch.Generator, recordings: Recordings) -> None:
+    def __init__(self, optimizer: Adam, generator: torch.Generator, recordings: "Recordings") -> None:
         self._optimizer, self._generator, self._recordings = optimizer, generator, recordings
         self._times, self._may_record = 0, can_record(generator.device)
         self._recorded: Recorded | None = None
@@ -89,3 +95,86 @@ def watched(step: Callable[[], Terms]) -> tuple[Terms, bool]:
         finally:
             torch.cuda.set_sync_debug_mode(mode)
     return terms, any(WAITS in str(one.message) for one in said)
+
+
+# ---------------------------------------------------------------------- CUDA graphs
+
+
+def can_record(device: torch.device) -> bool:
+    """Whether it is a GPU, and torch lets us clear its workspaces, which is no part of its public interface."""
+    return device.type == "cuda" and hasattr(torch._C, "_cuda_clearCublasWorkspaces")
+
+
+class Recordings:
+    """The memory of one learner's recordings, which are replayed one at a time; given back when it is let go."""
+
+    _pool: Any = None
+    _anchor: Any = None
+
+    def record(self, step: Callable[[], Terms], generator: torch.Generator) -> "Recorded":
+        """Record a step on the device of the generator, which is all that it draws with."""
+        with torch.cuda.device(generator.device):
+            if self._pool is None:
+                self._pool, self._anchor = torch.cuda.MemPool(), torch.cuda.CUDAGraph()
+                # Without any graph in it, a pool cannot be used again (torch 2.11).
+                with captured(self._anchor, self._pool):
+                    torch.zeros(1, device=generator.device)
+            return Recorded(step, generator, self._pool)
+
+    def __del__(self) -> None:
+        # In this order: a pool that is let go returns to the device what no graph and no tensor holds any more.
+        if self._anchor is not None:
+            self._anchor.reset()
+
+
+class Recorded:
+    """A step without arguments, recorded when made and repeated when called, until it is closed."""
+
+    def __init__(self, step: Callable[[], Terms], generator: torch.Generator, pool: Any) -> None:
+        # A recording holds on to all that its kernels look at.
+        self._step: Callable[[], Terms] | None = step
+        self._graph = torch.cuda.CUDAGraph()
+        # Every replay goes on drawing where the last one ended.
+        self._graph.register_generator_state(generator)
+        with captured(self._graph, pool):
+            terms = step()
+            self._values = torch.stack(list(terms.values()))
+        self._names = list(terms)
+
+    def __call__(self) -> Terms:
+        self._graph.replay()
+        return dict(zip(self._names, self._values.clone().unbind(), strict=True))
+
+    def close(self) -> None:
+        """Let the next recording use the memory, but that of tensors which the step left elsewhere, as gradients."""
+        self._graph.reset()
+        self._step = None
+        del self._values
+
+
+@contextmanager
+def captured(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """What is computed inside becomes a graph's kernels, with memory from a pool."""
+    here, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(here)
+    with torch.cuda.stream(aside), _own_workspaces():
+        # Not with torch.cuda.graph(): that waits for all streams and empties caches, which other runs use.
+        graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")
+        try:
+            yield
+        finally:
+            graph.capture_end()
+    here.wait_stream(aside)
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Torch keeps a workspace of matrix products for every stream, and hands out the same streams again and again.
+
+    One that was made inside a recording belongs to it: another recording must not find it, nor anybody when it is gone.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()

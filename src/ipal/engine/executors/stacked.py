@@ -22,10 +22,9 @@ from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch
-from ipal.backend.cuda_graphs import Recordings
 from ipal.backend.operators import Operators
 from ipal.data.task import Task
-from ipal.engine.executors.recorded import Automatic, Repeater
+from ipal.engine.executors.recorded import Automatic, Recordings, Repeater
 from ipal.engine.trainer import Steps, Training
 from ipal.errors import NonFiniteError
 from ipal.methods.base import Terms, Trained
@@ -154,11 +153,6 @@ class Seat:
         terms, self.terms = self.terms, None
         return terms or {}
 
-    def end(self) -> Any:
-        """The memory after the task."""
-        self.stack.leave(self)
-        return self.training.end()
-
     def close(self) -> None:
         self.stack.leave(self)
         if self.alone is not None:
@@ -282,16 +276,13 @@ def _formed(seats: Sequence[Seat], recordings: Recordings) -> "_Group | None":
 
 def _are_same(seats: Sequence[Seat]) -> bool:
     """Whether all tensors that runs compute with are the same."""
-    members = [
-        [
-            one.state.memory,
-            one.context,
-            network_tensors(one.network),
-            moment_tensors(one.network, one.optimizer),
-        ]
-        for one in (seat.training for seat in seats)
+    trainings = [seat.training for seat in seats]
+    moments = [moment_tensors(one.network, one.optimizer) for one in trainings]
+    values = [
+        [one.state.memory, one.context, network_tensors(one.network), own]
+        for one, own in zip(trainings, moments, strict=True)
     ]
-    return all(are_same(list(zip(*map(leaves, members), strict=True))))
+    return all(are_same(list(zip(*map(leaves, values), strict=True))))
 
 
 class _Group:

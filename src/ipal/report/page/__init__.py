@@ -7,6 +7,6 @@ comparison.py  the page of several: runs grouped by seed, compared within one pr
 write.py       template + style + scripts -> one file
 """
 
-from ipal.report.page.write import default_path, make_page
+from ipal.report.page.write import make_page
 
-__all__ = ["default_path", "make_page"]
+__all__ = ["make_page"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ipal.report import paper, tables
-from ipal.report.cells import count, number, signless, table
+from ipal.report.cells import signless
 from ipal.report.collect import Comparison, ReportRow, Run
 from ipal.report.page import plots
 from ipal.report.page.plots import Chart, Fact, Page, PageSection, Spec
@@ -23,7 +23,7 @@ def several_runs(benches: Sequence[Comparison], runs: Sequence[Run], unread: Seq
     found = [*benches, *grouped]
     every = [run for one in found for run in one.runs]
     datasets = sorted({one.title.partition(":")[0] for one in found})
-    about_data = {run.dataset: f"{run.dataset}: {run.data_remark}" for run in runs if run.data_remark}
+    about_data = {f"{run.dataset}: {run.result.data.remark}": None for run in runs if run.result.data.remark}
     return Page(
         title=f"{len(every)} runs compared",
         verdict=_verdict(found),
@@ -32,16 +32,19 @@ def several_runs(benches: Sequence[Comparison], runs: Sequence[Run], unread: Seq
             Fact("runs", str(len(every)), "finished, each with its own folder"),
             Fact("rows", str(sum(len(one.rows) for one in found)), "methods and settings, over seeds"),
             Fact("graphs", str(len(datasets)), ", ".join(datasets)),
-            Fact("tables", str(len(found)), "numbers are compared within one only", tone="warn" * bool(clashes)),
         ],
         warnings=[
             *clashes,
-            *about_data.values(),
+            *about_data,
             *unread,
             *(told for bench in benches for told in tables.remarks([bench])),
         ],
-        sections=[*(_section(one, with_verdict=len(found) > 1) for one in found), _runs_section(found)],
-        download={"runs": [{"run": run.name, "result": dict(run.result)} for run in every]},
+        sections=[_section(one, with_verdict=len(found) > 1) for one in found],
+        download={
+            "runs": [
+                {"run": run.name, "result": run.result.model_dump(mode="json", exclude_unset=True)} for run in every
+            ]
+        },
         name="runs",
     )
 
@@ -74,56 +77,42 @@ def verdict(found: Comparison) -> str:
 
 
 def comparisons(runs: Sequence[Run]) -> tuple[list[Comparison], list[str]]:
-    """Rows by graph and protocol; and warnings where runs on one graph have several protocols."""
-    found: dict[str, list[ReportRow]] = {}
-    for row in _rows(runs):
-        config = row.runs[0].config
-        same = [config.dataset, config.dataset_hash, row.runs[0].rules]
-        found.setdefault(json.dumps(same, sort_keys=True), []).append(row)
+    """Runs by graph and protocol; and warnings where runs on one graph have several protocols."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        same = [run.config.dataset, run.config.dataset_hash, run.rules]
+        groups.setdefault(json.dumps(same, sort_keys=True), []).append(run)
     made, clashes = [], dict[str, None]()
-    for index, rows in enumerate(found.values(), start=1):
-        run, title = rows[0].runs[0], rows[0].runs[0].dataset
-        rivals = [one[0].runs[0] for one in found.values() if one[0].runs[0].config.dataset == run.config.dataset]
-        odd = [name for name in run.rules if any(other.rules[name] != run.rules[name] for other in rivals)]
+    for index, (first, *others) in enumerate(groups.values(), start=1):
+        title, rivals = first.dataset, [one[0].rules for one in groups.values() if one[0].dataset == first.dataset]
         if len(rivals) > 1:
-            own = ", ".join(f"{name} {tables.rule_in_words(name, run.rules[name])}" for name in odd)
-            title += f": {own or 'another graph'}"
-            clashes[
-                f"{run.dataset} has runs under {len(rivals)} protocols, which "
-                + (f"differ in {', '.join(odd)}" if odd else "are on different graphs of this name")
-                + ". Their numbers do not mean the same: each protocol has a section of its own."
-            ] = None
+            odd = {name: rule for name, rule in first.rules.items() if any(other[name] != rule for other in rivals)}
+            title += f": {tables.rules_in_words(odd) or 'another graph'}"
+            what = ", ".join(odd) or "the graph itself"
+            clashes[f"{first.dataset} has runs that differ in {what}: each protocol has a section of its own."] = None
+        rows = _rows([first, *others])
         seeds = Counter(tuple(run.seed for run in row.runs) for row in rows).most_common(1)[0][0]
-        made.append(Comparison(f"comparison{index}", run.config.dataset, title, rows, seeds))
+        made.append(Comparison(f"comparison{index}", first.config.dataset, title, rows, seeds))
     return made, list(clashes)
 
 
 def _rows(runs: Sequence[Run]) -> list[ReportRow]:
+    """By method, and where settings differ by those that do."""
     found: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.seed):
         found.setdefault(json.dumps({**run.config.to_tree(), "seed": None}, sort_keys=True), []).append(run)
-    by_seed = [sorted(members, key=lambda run: run.seed) for members in found.values()]
-    firsts = [members[0] for members in by_seed]
-    rows = [
-        ReportRow(_label(first, firsts), first.config.method, members, first.stores_exemplars)
-        for first, members in zip(firsts, by_seed, strict=True)
-    ]
+    firsts = [(members[0], dict(flat(members[0].config.to_tree()))) for members in found.values()]
+    rows = []
+    for (run, settings), members in zip(firsts, found.values(), strict=True):
+        rivals = [others for one, others in firsts if one.config.method == run.config.method]
+        odd = [
+            f"{name.rpartition('.')[2]}={tables.as_text(value)}"
+            for name, value in settings.items()
+            if name != "seed" and any(other.get(name) != value for other in rivals)
+        ]
+        stores = run.result.retained.stores_exemplars
+        rows.append(ReportRow(", ".join([run.result.title, *odd]), run.config.method, members, stores))
     return sorted(rows, key=lambda row: (paper.place(row.method), row.title))
-
-
-def _label(run: Run, others: Sequence[Run]) -> str:
-    """The method, and where one graph has it more than once, the settings in which its rows differ."""
-    config = run.config
-    same = [one.config for one in others if (one.config.method, one.config.dataset) == (config.method, config.dataset)]
-    rivals = [dict(flat(other.to_tree())) for other in same]
-    # Protocol, split and graph have sections of their own.
-    settings = [
-        f"{name.rpartition('.')[2]}={tables.as_text(value)}"
-        for name, value in flat(config.to_tree())
-        if not name.startswith(("protocol.", "split", "dataset", "seed"))
-        and any(other.get(name) != value for other in rivals)
-    ]
-    return ", ".join([run.result["title"], *settings])
 
 
 # ---------------------------------------------------------------------- one comparison
@@ -150,15 +139,19 @@ def _section(found: Comparison, with_verdict: bool) -> PageSection:
 
 
 def _dynamics(found: Comparison) -> Chart:
-    names, lines = plots.tasks(len(found.runs[0].split)), list[Spec]()
+    names, lines = plots.tasks(len(found.runs[0].matrix)), list[Spec]()
     for index, row in enumerate(row for row in found.rows if row.runs):
-        summaries = [one for after in zip(*(run.curve for run in row.runs), strict=True) if (one := spread(after))]
+        summaries = [
+            one
+            for after in zip(*(run.result.average_performance_curve for run in row.runs), strict=True)
+            if (one := spread(after))
+        ]
         means, hover = [one.mean for one in summaries], "{y:.2f} % after {x}"
         lines.append(plots.line(row.title, names, means, index, hover, is_main=row is found.best))
         if len(row.runs) > 1:
             low, high = ([one.mean + sign * (one.deviation or 0.0) for one in summaries] for sign in (-1, 1))
             lines[-1] |= {"low": low, "high": high}
-    down = plots.percent_axis("AP", [value for line in lines for value in line["y"]])
+    down = plots.percent_axis("AP", [value for line in lines for value in (line.get("low") or line["y"])])
     return Chart(
         f"{found.name}-dynamics",
         "AP after each task",
@@ -179,15 +172,3 @@ def _matrices(found: Comparison) -> Chart:
         [matrix_spec(np.mean([run.matrix for run in row.runs], axis=0)) for row in rows],
         next((index for index, row in enumerate(rows) if row is found.best), 0),
     )
-
-
-def _runs_section(found: Sequence[Comparison]) -> PageSection:
-    rows = [
-        (run.name, row.title, run.dataset, count(run.seed), *(number(run.scores[score]) for score in tables.SCORES))
-        for one in found
-        for row in one.rows
-        for run in row.runs
-    ]
-    lead = "Every run by the name of its folder, which holds its configuration."
-    shown = table("Runs", ("run", "method", "graph", "seed", "AP %", "AF"), rows)
-    return PageSection("runs", "All runs", lead=lead, content=[shown])

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +22,12 @@ Counts = NDArray[np.int64]
 
 
 def accuracy_section(run: Run) -> PageSection:
-    name = run.protocol["accuracy"]
+    name = run.result.protocol.accuracy
     how = ACCURACIES[name].about if name in ACCURACIES else name
     among = {
         "class": "over all classes seen so far, without knowing the node's task",
         "task": "over the classes of the node's own task, which is known",
-    }.get(str(run.protocol["stream"]), f"stream {stream_in_words(run.protocol['stream'])}")
+    }.get(str(run.result.protocol.stream), f"stream {stream_in_words(run.result.protocol.stream)}")
     matrix = Chart(
         "matrix",
         "Accuracy matrix",
@@ -53,9 +52,9 @@ def matrix_spec(matrix: NDArray[np.float64]) -> Spec:
 
 
 def _curve_chart(run: Run) -> Chart:
-    matrix, names, hover = run.matrix, plots.tasks(len(run.split)), "{y:.2f} % after {x}"
+    matrix, names, hover = run.matrix, plots.tasks(len(run.matrix)), "{y:.2f} % after {x}"
     lines = [plots.line(f"on {name}", names[on:], matrix[on:, on].tolist(), on, hover) for on, name in enumerate(names)]
-    lines.append(plots.line("AP (mean)", names, run.curve, 0, hover, is_main=True))
+    lines.append(plots.line("AP (mean)", names, run.result.average_performance_curve, 0, hover, is_main=True))
     down = plots.percent_axis("accuracy", [value for one in lines for value in one["y"]])
     return Chart(
         "curve",
@@ -90,7 +89,7 @@ def classes_section(run: Run) -> PageSection:
         lead="Recall of a class: the share of its test nodes that are predicted as that class.",
         content=[
             _recall_chart(names, recalls),
-            _confusion_chart("task", plots.tasks(len(run.split)), by_task),
+            _confusion_chart("task", plots.tasks(len(run.matrix)), by_task),
             _confusion_chart("class", names, counts),
             _class_table(run, counts[-1], recalls),
         ],
@@ -112,7 +111,7 @@ def _recall_chart(names: Sequence[str], recalls: Sequence[plots.Values]) -> Char
 def _confusion_chart(what: str, names: Sequence[str], counts: Sequence[Counts]) -> Chart:
     """Which task or class is taken for which, after each task."""
     titles = (f"true {what}", f"predicted {what}", "% of the row")
-    hover = f"{{about}} test nodes of {what} {{y}} ({{z:.1f}} %)\nwere taken for {what} {{x}}".replace("task {", "{")
+    hover = "{about} test nodes of {y} ({z:.1f} %)\nwere taken for {x}"
     specs = [
         plots.heat_map(
             names[: len(one)], names[: len(one)], shares(one), titles, hover,
@@ -133,7 +132,7 @@ def _confusion_chart(what: str, names: Sequence[str], counts: Sequence[Counts]) 
 
 def _class_table(run: Run, counts: Counts, recalls: Sequence[plots.Values]) -> CellTable:
     names, rows = run.confusion.classes, []
-    taught = run.result["retained"]["nodes_behind_class"]
+    taught = run.result.retained.nodes_behind_class
     for place, (name, task) in enumerate(zip(names, run.task_of_class, strict=True)):
         first, last = recalls[place][task], recalls[place][-1]
         wrong = np.where(np.arange(len(names)) == place, 0, counts[place])
@@ -188,16 +187,16 @@ def grouped(counts: Counts, group: Sequence[int], groups: int) -> Counts:
 
 def along_section(run: Run) -> PageSection | None:
     """Accuracy along a stream of batches; None where tasks come whole."""
-    points = run.result.get("along")
+    points = run.result.along
     if points is None:
         return None
-    look: Spec = {"is_main": True, "size": 6, "markers": len(points["batch"]) <= 60}
+    look: Spec = {"is_main": True, "size": 6, "markers": len(points.batch) <= 60}
     hover = "{y:.2f} % after batch {x}"
-    line = plots.line("mean accuracy", points["batch"], points["test"], 0, hover, **look)
-    batches = run.protocol.get("batches") or []
+    line = plots.line("mean accuracy", points.batch, points.test, 0, hover, **look)
+    batches = run.result.protocol.batches or []
     ends = list(accumulate(batches, initial=0))[: len(batches)]
     borders = list(zip([end + 0.5 for end in ends], plots.tasks(len(ends)), strict=True))
-    down = plots.percent_axis("mean accuracy", points["test"])
+    down = plots.percent_axis("mean accuracy", points.test)
     chart = Chart(
         "along",
         "Accuracy along the stream",
@@ -209,17 +208,9 @@ def along_section(run: Run) -> PageSection | None:
 
 
 def training_section(run: Run) -> PageSection:
-    """The named loss terms, epoch by epoch, and how far classes move from where they were learned."""
-    charts, notes = list[Chart](), list[str]()
-    if run.history:
-        charts.append(_losses_chart(run))
-    else:
-        notes.append("This run has no epochs, and so no loss to show.")
-    if run.drift:
-        charts.append(_drift_chart(run))
-    else:
-        notes.append("There is no drift: the method trains no network that could move what is remembered.")
-    return PageSection("training", "Training", content=charts, notes=notes)
+    """The named loss terms, epoch by epoch."""
+    notes = [] if run.history else ["This run has no epochs, and so no loss to show."]
+    return PageSection("training", "Training", content=[_losses_chart(run)] if run.history else [], notes=notes)
 
 
 def _losses_chart(run: Run) -> Chart:
@@ -240,28 +231,4 @@ def _losses_chart(run: Run) -> Chart:
         "Loss terms over time",
         "Each term that the method adds up, as it was in each epoch; dotted lines are where a new task begins.",
         plots.spec(lines, 380, across, down, together=True, borders=borders),
-    )
-
-
-def _drift_chart(run: Run) -> Chart:
-    moments, names = run.drift.after_task if run.drift else [], [name for names in run.classes for name in names]
-    has_gap = any(one.gap is not None for moment in moments for one in moment.values())
-    measures = ("shift", "gap") if has_gap else ("shift",)
-    # By measure, class and task.
-    moved = [[[getattr(one.get(name), what, None) for one in moments] for name in names] for what in measures]
-    highest = max((value for values in moved for row in values for value in row if value), default=1.0)
-    look: dict[str, Any] = {"highest": highest, "scale": "warm", "suffix": "", "digits": 2}
-    specs = []
-    for measure, values in zip(measures, moved, strict=True):
-        hover = f"class {{y}} after {{x}}:\n{measure} of {{z:.2f}} spreads"
-        titles = ("class", "after learning", f"{measure}, in spreads")
-        specs.append(plots.heat_map(names, plots.tasks(len(run.split)), values, titles, hover, **look))
-    return Chart(
-        "drift",
-        "Drift of every class",
-        "Shift: how far the mean embedding of a class has moved since it was learned. Gap: how far its prototype lies "
-        "from that mean now. 1 is as far as its nodes scattered when it was learned.",
-        {},
-        measures,
-        specs,
     )

@@ -23,20 +23,20 @@ LEAST = 0.05
 
 def one_run(run: Run) -> Page:
     """Everything about a run, what matters most first."""
-    sizes = run.split
+    result, sizes = run.result, run.result.protocol.split
     split = f"{sizes[0]} classes each" if len({*sizes}) == 1 < len(sizes) else f"{'+'.join(map(str, sizes))} classes"
     sections = (
         accuracy_section, along_section, classes_section, training_section, cost_section, setup_section,
     )  # fmt: skip
-    model = f"{run.result['model']}. " if "model" in run.result else ""
+    model = f"{result.model}. " if result.model else ""
     return Page(
-        title=f"{run.result['title']} on {run.dataset}",
+        title=f"{result.title} on {run.dataset}",
         verdict=verdict(run),
         subtitle=(
             f"{model}{plural(len(sizes), 'task')} of {split}, one after the other; seed {run.seed}. Run {run.name}."
         ),
         facts=headline(run),
-        warnings=[f"About this graph: {run.data_remark}"] if run.data_remark else [],
+        warnings=[f"About this graph: {result.data.remark}"] if result.data.remark else [],
         sections=[found for section in sections if (found := section(run))],
         download=run.as_plain(),
         name=run.name,
@@ -45,9 +45,13 @@ def one_run(run: Run) -> Page:
 
 def headline(run: Run) -> list[Fact]:
     """The headline numbers."""
-    why = "it stores raw nodes of earlier tasks" if run.stores_exemplars else "old nodes pass messages again"
+    why = (
+        "it stores raw nodes of earlier tasks"
+        if run.result.retained.stores_exemplars
+        else "old nodes pass messages again"
+    )
     free = Fact("exemplar-free", "no", why, tone="warn")
-    if run.is_exemplar_free:
+    if run.result.protocol.exemplar_free:
         free = Fact("exemplar-free", "yes", "no node of an earlier task is kept or seen again", tone="good")
     change = signless(f"{run.scores['AF']:.2f}")
     return [
@@ -72,26 +76,26 @@ def verdict(run: Run) -> str:
 
 def cost_section(run: Run) -> PageSection:
     """What is kept, how long it took, how much memory, on what."""
-    timing, retained = run.result["timing"], run.result["retained"]
+    timing, retained = run.result.timing, run.result.retained
     lead = "By its method the model stores no raw node. What it does keep is all here."
-    if run.stores_exemplars:
+    if retained.stores_exemplars:
         lead = "Raw nodes of earlier tasks are stored: anyone who has the model has them."
     boxes = [
         Fact("an epoch", seconds(run.costs["seconds_per_epoch"]), "mean over tasks"),
-        Fact("evaluation", seconds(timing["evaluation_seconds"]), "of the whole time, testing after every task"),
+        Fact("evaluation", seconds(timing.evaluation_seconds), "of the whole time, testing after every task"),
         Fact("peak memory", size(run.costs["peak_bytes"]), "the most the process held"),
     ]
     notes = [f"Measured on: {run.machine}.", "'ipal audit RUN' shows what can be reconstructed from the model."]
-    if (turns := timing["runs_taking_turns"]) > 1:
+    if (turns := timing.runs_taking_turns) > 1:
         notes.append(f"{turns} runs took turns in one process: times are those of this run, memory is that of all.")
-    items = sorted(((item["what"], item["bytes"]) for item in retained["items"]), key=lambda item: -item[1])
+    items = sorted(((item.what, item.bytes) for item in retained.items), key=lambda item: -item[1])
     kept = table("All that is kept", ("what", "size"), [(what, Cell(size(count), count)) for what, count in items])
     return PageSection("cost", "Memory and time", lead=lead, facts=boxes, content=[kept], notes=notes)
 
 
 def setup_section(run: Run) -> PageSection:
     """Everything that decided the numbers."""
-    data = run.result["data"]
+    data = run.result.data.model_dump()
     notes = [
         "The command makes the same run in a folder of the same name. It looks for the graph under IPAL_DATA, or where "
         "--data-root says."
@@ -100,7 +104,7 @@ def setup_section(run: Run) -> PageSection:
         notes.append(f"Features: {data['preprocessing']}.")
     if data.get("features_looked_beyond_task"):
         notes.append("Features of this graph were computed from all of it, not from one task at a time.")
-    if dropped := run.protocol.get("dropped_classes"):
+    if dropped := run.result.protocol.dropped_classes:
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
     asked = dict(run.environment.get("asked") or run.config.to_tree())
     if "settings" in asked:
@@ -146,8 +150,8 @@ def _settings_table(config: RunConfig, asked: Mapping[str, Any]) -> CellTable:
 
 def _software_table(run: Run) -> CellTable:
     known = run.environment
-    rows = [("run", run.name), ("graph (SHA-256)", run.result["data"]["hash"])]
-    rows.append(("split of nodes (SHA-256)", run.protocol.get("split_hash", "")))
+    rows = [("run", run.name), ("graph (SHA-256)", run.result.data.hash)]
+    rows.append(("split of nodes (SHA-256)", run.result.protocol.split_hash))
     rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]
     names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads")
     rows += [(name.replace("_", " "), str(known[name])) for name in names if known.get(name) is not None]

@@ -17,19 +17,16 @@ from ipal.report.page.single import one_run
 from ipal.system.files import check_target, make_folder, write_atomically
 
 
-def default_path(benches: Sequence[Comparison], runs: Sequence[Run]) -> Path:
-    """Default path of a page: of one run, its folder."""
-    is_one = len(runs) == 1 and not benches
-    return runs[0].folder.path / "report.html" if is_one else Path("report") / "runs.html"
-
-
-def make_page(benches: Sequence[Comparison], runs: Sequence[Run], path: Path, remarks: Sequence[str] = ()) -> Path:
-    """Write the page of one run, or the comparison of benches and runs; returns the path.
+def make_page(
+    benches: Sequence[Comparison], runs: Sequence[Run], path: Path | None = None, remarks: Sequence[str] = ()
+) -> Path:
+    """Write the page of one run, by default into its folder, or the comparison of benches and runs; returns the path.
 
     `remarks` are sentences on runs that could not be taken.
     """
-    check_path(path)
     is_one = len(runs) == 1 and not benches
+    path = path or (runs[0].folder.path / "report.html" if is_one else Path("report") / "runs.html")
+    check_path(path)
     content = render(one_run(runs[0]) if is_one else several_runs(benches, runs, remarks))
     make_folder(path.parent)
     write_atomically(path, content)
@@ -39,10 +36,8 @@ def make_page(benches: Sequence[Comparison], runs: Sequence[Run], path: Path, re
 def check_path(path: Path) -> None:
     """Check before any work that the page can be written."""
     check_target(path)
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder: name a file for the page, as -o {path / 'page.html'}.")
-    if path.suffix not in {".html", ".htm"}:
-        raise ConfigError(f"The page is HTML: name a file that ends in .html, as -o {path.with_suffix('.html')}.")
+    if path.is_dir() or path.suffix not in {".html", ".htm"}:
+        raise ConfigError(f"{path} is no HTML file: name one that ends in .html, as -o {path / 'page.html'}.")
 
 
 def render(page: Page) -> str:
