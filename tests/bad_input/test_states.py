@@ -52,13 +52,6 @@ def test_stored_nodes_that_lack_a_class_are_refused(method: str, place: str, tmp
     assert_refused(state, none, "it does not keep nodes of every class", tmp_path / "m")
 
 
-@pytest.mark.parametrize(("method", "part"), [("analytic", "weights"), ("slda", "weights"), ("slda", "offsets")])
-def test_a_model_without_what_is_solved_from_its_sums_is_refused(method: str, part: str, tmp_path: Path) -> None:
-    state = state_of(method, **({"width": 8, "steps": 1} if method == "analytic" else {}))
-    rest = {key: tensor for key, tensor in state.tensors.items() if key != f"memory.{part}"}
-    assert_refused(state, rest, f"'memory.{part}' is missing", tmp_path / "m")
-
-
 def test_a_state_of_another_method_is_refused() -> None:
     config = ipal.PCL(train=TrainConfig(epochs=1), encoder=EncoderConfig(hidden=4, width=3))._config
     with pytest.raises(StoreError, match="It does not fit this model: it is of the method 'pr'"):

@@ -71,7 +71,7 @@ def test_it_says_in_words_what_is_kept_and_what_that_reveals(command, closed_for
 
 def test_bad_input_is_one_sentence(command, closed_form, tmp_path):
     complaint(command("audit", "nothing"), "There is no run 'nothing'")
-    complaint(command("audit", ""), "empty")
+    complaint(command("audit", ""), "no run ''")
     complaint(command("audit", "missing.safetensors"), "does not exist")
     (tmp_path / "broken").write_bytes(b"no model")
     complaint(command("audit", "broken"), "damaged")

@@ -88,7 +88,7 @@ def test_a_model_that_cannot_be_found_or_read_is_named(command: Command, pair: C
 
         complaint(naming("none.safetensors"), "none.safetensors does not exist")
         complaint(naming("nobody"), "no run 'nobody'", "ipal list runs")
-        complaint(naming(""), "empty")
+        complaint(naming(""), "no run ''")
         Path("notes.txt").write_text("hello")
         complaint(naming("notes.txt"), "notes.txt", "no saved state")
         assert not Path("c").exists()

@@ -54,7 +54,7 @@ def test_a_run_that_is_not_finished_is_refused(own: RunFolder):
 
 def test_a_run_without_a_log_is_told_all_the_same(own: RunFolder):
     (own.path / "log.txt").write_text("once upon a time\n")
-    assert read(own).began == (own.path / "config.yaml").stat().st_mtime
+    assert read(own).began == int((own.path / "config.yaml").stat().st_mtime)
 
 
 def test_reading_and_writing_events_needs_no_torch(finished: RunFolder, tmp_path):

@@ -229,7 +229,7 @@ class RunStore:
             if is_file(path / "config.yaml"):
                 return RunFolder(path.resolve())
         known = self.all()
-        matching = known[-1:] if name == LATEST else [folder for folder in known if name in folder.path.name]
+        matching = known[-1:] if name == LATEST else [folder for folder in known if name and name in folder.path.name]
         if len(matching) == 1:
             return matching[0]
         if matching:

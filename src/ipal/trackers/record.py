@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -11,10 +10,7 @@ from typing import Any, Literal, NamedTuple
 from ipal.config import Tree
 from ipal.evaluation.metrics import measured, stored_scores
 from ipal.runs.run_folder import RunFolder
-from ipal.system.files import read_bounded
 
-MOST_LOG = 2**26
-"""Bytes."""
 Setting = bool | int | float | str
 Point = tuple[str, int, float | None]
 """Name, step, value."""
@@ -30,6 +26,7 @@ class RunRecord:
     began: float
     """In seconds since 1970, as is `ended`."""
     ended: float
+    """By the time that it took, wherever it was interrupted."""
     settings: Tree
     facts: Tree
     """Where it took place: versions, machine, command."""
@@ -55,7 +52,7 @@ def read(folder: RunFolder) -> RunRecord:
     """Read a finished run."""
     config, result = folder.config(), folder.result()
     environment = {name: value for name, value in folder.environment().items() if name != "data_root"}
-    began, ended = _times(folder)
+    began = datetime.fromisoformat(folder.date).timestamp()
     series: dict[str, list[tuple[int, float]]] = {}
     for name, step, value in _points(folder, result):
         if value is not None:  # not measured
@@ -64,7 +61,7 @@ def read(folder: RunFolder) -> RunRecord:
         name=folder.path.name,
         digest=config.digest,
         began=began,
-        ended=ended,
+        ended=began + result["timing"]["total_seconds"],
         settings=config.to_tree(),
         facts=environment,
         series=series,
@@ -93,15 +90,6 @@ def _points(folder: RunFolder, result: dict[str, Any]) -> Iterator[Point]:
 
 def _named(prefix: str, step: int, values: Mapping[str, float | None]) -> Iterator[Point]:
     return ((prefix + name, step, value) for name, value in values.items())
-
-
-def _times(folder: RunFolder) -> tuple[float, float]:
-    """Start and last entry of the run's log."""
-    known = [(folder.path / "config.yaml").stat().st_mtime]
-    with suppress(OSError, ValueError):
-        lines = read_bounded(folder.path / "log.txt", MOST_LOG).decode().splitlines()
-        known = [datetime.fromisoformat(line.partition(" ")[0]).timestamp() for line in lines] or known
-    return known[0], known[-1]
 
 
 def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Setting]:
