@@ -18,7 +18,7 @@ from ipal.errors import DataError
 from ipal.estimator import files
 from ipal.state.snapshot import Snapshot
 
-few = settings(deadline=None, max_examples=15)
+few = settings(deadline=None, max_examples=8)
 POOLED_AND_PER_CLASS = pytest.mark.parametrize("sums", ["pooled", "per-class"])
 
 

@@ -80,13 +80,6 @@ def test_a_graph_file_is_a_request(client: Client, tiny: Dataset, tmp_path: Any)
     assert len(response.json()["predicted"]) == 240
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_graph_without_edges_is_a_graph(client: Client, count: int) -> None:
-    answer = client().post("/predict", json={"x": [[0.5] * 16] * count, "edge_index": [[], []]}).json()
-    assert len(set(answer["predicted"])) == 1
-    assert len(answer["predicted"]) == count
-
-
 def test_the_model_says_what_it_is_takes_and_keeps(client: Client, known: Model) -> None:
     response = client().get("/memory")
     assert response.json() == {
@@ -220,7 +213,7 @@ def test_every_answer_is_declared(described: dict[str, Any]) -> None:
     assert set(described["paths"]) == {"/predict", "/explain", "/memory", "/health", "/metrics"}
     for path in ("/predict", "/explain"):
         route = described["paths"][path]["post"]
-        assert set(route["responses"]) == {"200", "400", "401", "408", "413", "415", "422", "503"}
+        assert set(route["responses"]) == {"200", "400", "401", "408", "409", "413", "415", "422", "503"}
         assert set(route["requestBody"]["content"]) == {JSON, NPZ}
     assert [one["name"] for one in route["parameters"]] == ["against", "top"]
     assert "hops" in described["info"]["description"]

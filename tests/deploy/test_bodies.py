@@ -189,34 +189,6 @@ def test_json_that_cannot_be_meant_is_refused_in_a_sentence(case: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-anything = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-)
-names = st.sampled_from(["x", "edge_index", "nodes", "degree", "reject", "directed", "probabilities"])
-small = st.lists(st.integers(-2, 5), max_size=4)
-nearly = st.fixed_dictionaries(
-    {
-        "x": st.lists(st.lists(st.floats(width=32) | st.integers(-9, 9), min_size=2, max_size=2), max_size=4)
-        | anything,
-        "edge_index": st.lists(small, min_size=2, max_size=2) | anything,
-    },
-    optional={
-        "nodes": small | anything,
-        "degree": small | anything,
-        "reject": st.floats(0, 1) | anything,
-        "directed": st.booleans() | anything,
-        "probabilities": st.booleans() | anything,
-    },
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(nearly | st.dictionaries(names | st.text(max_size=5), anything, max_size=4) | anything)
-def test_any_json_is_a_question_or_refused_in_a_sentence(content: Any) -> None:
-    check(json.dumps(content).encode(), JSON)
-
-
 def check(body: bytes, kind: str) -> None:
     refusal = ""
     try:

@@ -19,7 +19,7 @@ from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.deploy.export import onnx_model
 from ipal.deploy.predict import neighbourhood, predict, write_csv
-from ipal.errors import ConfigError, DataError
+from ipal.errors import DataError
 from ipal.estimator import files
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
@@ -88,18 +88,9 @@ def test_without_the_true_degrees_or_a_hop_less_predictions_differ(sparse_graph:
     assert np.abs(forgotten - whole).max() > 1e-3, "the test graph has no border: it shows nothing"
     shorter = neighbourhood(graph, nodes, 1)
     assert np.abs(predict(model, shorter.graph, shorter.nodes).probabilities - whole).max() > 1e-3
-
-
-def test_one_more_hop_is_as_good_as_the_true_degrees(sparse_graph: Dataset) -> None:
-    model = learned(IPAL, stream_of(sparse_graph), 2, epochs=2)
-    graph, nodes = sparse_graph.graph, np.array([11, 12])
-    wider = neighbourhood(graph, nodes, 3)
+    wider = neighbourhood(graph, nodes, 3)  # one more hop is as good as the true degrees
     found = predict(model, graph.induced(wider.origin), wider.nodes).probabilities
-    assert found == pytest.approx(predict(model, graph).probabilities[nodes], abs=2e-6)
-
-
-def test_a_neighbourhood_that_is_everything_is_the_graph_itself(tiny: Dataset) -> None:
-    assert neighbourhood(tiny.graph, range(240), 2).graph is tiny.graph
+    assert found == pytest.approx(whole, abs=2e-6)
 
 
 @pytest.fixture
@@ -136,19 +127,13 @@ def test_reject_is_the_share_of_known_nodes_that_may_be_lost_as_in_python(tiny: 
         ([3, 240], "no node 240"),
         ([-1], "no node -1"),
         ([2, 5, 2], "Node 2 is named twice"),
-        ([1.5], "whole numbers"),
+        ([1.5], "whole number"),
         (np.zeros((2, 2), dtype=int), "a list"),
     ],
 )
 def test_nodes_that_cannot_be_meant_are_refused(model: Model, tiny: Dataset, nodes: object, words: str) -> None:
     with pytest.raises(DataError, match=words):
         predict(model, tiny.graph, nodes)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("reject", [-0.1, 0.0, 1.0, 1.1, float("nan")])
-def test_what_may_be_lost_is_a_share(model: Model, tiny: Dataset, reject: float) -> None:
-    with pytest.raises(ConfigError, match="between 0 and 1"):
-        predict(model, tiny.graph, reject=reject)
 
 
 def test_features_that_overflow_are_refused_and_not_answered_with_nonsense(tiny_stream: TaskStream) -> None:
@@ -172,15 +157,6 @@ def test_a_table_of_names_with_commas_can_be_read_back(tiny: Dataset, tmp_path: 
         assert row["predicted"] == ("" if found.rejected[place] else found.labels[place])
         assert float(row["confidence"]) == pytest.approx(found.confidence[place], rel=1e-5)
         assert float(row["p(bread)"]) == pytest.approx(found.probabilities[place, 0], rel=1e-5)
-
-
-def test_learning_again_is_not_needed(tiny_stream: TaskStream) -> None:
-    """Prediction leaves a model as it was."""
-    model = learned(IPAL, tiny_stream, 1, epochs=1)
-    before = {name: tensor.clone() for name, tensor in files.checkpoint(model).tensors.items()}
-    predict(model, tiny_stream.graph, [0])
-    assert all((before[name] == tensor).all() for name, tensor in files.checkpoint(model).tensors.items())
-    learn(model, tiny_stream.task(1))
 
 
 def test_names_of_features_are_in_exported_files_and_errors(tiny: Dataset, model: Model) -> None:

@@ -105,17 +105,6 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused_and_what_follows_is_n
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
-def test_the_rest_of_a_refused_body_does_not_hide_the_answer(start: Start) -> None:
-    address = start(bytes=1000)
-    connection = http.client.HTTPConnection(*address)
-    for _ in range(2):
-        connection.request("POST", "/predict", b"x" * 3_000_000, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        assert answer.status == 413
-        assert "--max-bytes" in json.loads(answer.read())["error"]
-    connection.close()
-
-
 def test_beyond_the_connections_that_are_allowed_all_are_told_to_come_back(start: Start) -> None:
     address = start(connections=3)
     with socket.create_connection(address), socket.create_connection(address), socket.create_connection(address):
@@ -124,13 +113,12 @@ def test_beyond_the_connections_that_are_allowed_all_are_told_to_come_back(start
     assert exchange(address, HEALTH.replace(b"a\r\n", b"a\r\nConnection: close\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /health HT"], ids=["nothing", "half a header"])
-def test_a_thousand_idle_connections_do_not_keep_health_from_answering(start: Start, sent: bytes) -> None:
+def test_a_thousand_idle_connections_do_not_keep_health_from_answering(start: Start) -> None:
     check_connections(2 * 1000)  # both ends are in this process
     address = start()
     with ExitStack() as idle:
         for _ in range(1000):
-            idle.enter_context(socket.create_connection(address)).sendall(sent)
+            idle.enter_context(socket.create_connection(address)).sendall(b"GET /health HT")
         begin = time.perf_counter()
         with socket.create_connection(address) as asking:
             asking.sendall(HEALTH)

@@ -1,13 +1,16 @@
-"""The Gaussians that are remembered, against numbers worked by hand and against NumPy."""
+"""The Gaussians that are remembered, and what is drawn, against numbers worked by hand and against NumPy."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import beta
 from torch import Tensor
 
 from ipal.methods.ipal_online import followed
 from ipal.methods.shared.prototypes import PrototypeMemory, pooled_mean, weighted_mean, weighted_variance
+from ipal.nn.truncated_beta import TruncatedBeta
 
 CPU = torch.device("cpu")
 
@@ -114,7 +117,7 @@ def test_a_sample_is_the_mean_and_so_many_deviations_by_hand() -> None:
     noise = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(7))
     deviation = torch.tensor([[0.3, 0.4], [0.1, 0.2]]).sqrt()
     expected = torch.tensor([[3.0, 4.0], [1.0, 2.0]])[:, None] + deviation[:, None] * noise
-    torch.testing.assert_close(memory.sample(classes, 3, torch.Generator().manual_seed(7)), expected.reshape(6, 2))
+    torch.testing.assert_close(memory.of(classes).draw(3, torch.Generator().manual_seed(7)), expected.reshape(6, 2))
 
 
 def test_an_empty_memory_has_no_classes_and_gives_no_samples() -> None:
@@ -123,4 +126,39 @@ def test_an_empty_memory_has_no_classes_and_gives_no_samples() -> None:
     assert memory.mean.shape == memory.variance.shape == (0, 4)
     assert memory.count.dtype == torch.int64
     nothing = torch.zeros(0, dtype=torch.int64)
-    assert memory.sample(nothing, 3, torch.Generator()).shape == (0, 4)
+    assert memory.of(nothing).draw(3, torch.Generator()).shape == (0, 4)
+
+
+A, B, UPPER = 9.0, 21.0, 0.4
+
+
+@pytest.fixture(scope="module")
+def mixing() -> TruncatedBeta:
+    """The paper's lambda: Beta(9, 21) on [0, 0.4]."""
+    return TruncatedBeta(A, B, UPPER, CPU)
+
+
+def test_quantiles_are_those_of_the_truncated_distribution(
+    mixing: TruncatedBeta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In place of uniform numbers a fine grid of them, from 0 to just below 1, finer than the table and, at the lower
+    # end, where the quantile is steepest, as fine as torch's uniform numbers are.
+    grid = np.concatenate([np.arange(2**17) / 2**17, np.arange(1, 2**10) / 2**24])
+    uniform = torch.from_numpy(grid.astype(np.float32))
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: uniform)
+    drawn = mixing.draw((len(grid),), torch.Generator()).numpy()
+    exact = beta.ppf(grid * beta.cdf(UPPER, A, B), A, B)
+    error = np.abs(drawn - exact)
+    assert error.max() < 1e-4, f"off by {error.max():.2g} at quantile {grid[error.argmax()]:.2g}"
+
+
+def test_no_draw_leaves_the_allowed_range(mixing: TruncatedBeta, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = mixing.draw((300, 300), torch.Generator().manual_seed(0))
+    assert drawn.shape == (300, 300)
+    assert drawn.min() >= 0
+    assert drawn.max() <= UPPER
+    # Nor of the smallest and the largest uniform number.
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.tensor([0.0, 1 - 2**-24]))
+    drawn = mixing.draw((2,), torch.Generator())
+    assert drawn.tolist() == [0, pytest.approx(UPPER, abs=1e-6)]
+    assert (drawn <= UPPER).all()

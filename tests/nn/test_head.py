@@ -1,4 +1,4 @@
-"""The head that grows: by hand, and what growing leaves as it was."""
+"""The head that grows, and how large the weights of a network are."""
 
 import math
 
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ipal.nn.head import Head
+from ipal.nn.network import root_mean_square
 
 
 def head(*blocks: int, width: int = 2, temperature: float | None = None) -> Head:
@@ -67,3 +68,11 @@ def test_new_rows_are_drawn_as_torch_draws_a_linear_layer() -> None:
         assert drawn.abs().max() > 0.9 * bound
     first, again = (head(width=4).grow(2, torch.Generator().manual_seed(5))[0] for _ in range(2))
     assert torch.equal(first, again)
+
+
+def test_root_mean_square_by_hand() -> None:
+    # Squares 9 + 16 + 0 + 0 of four weights, and 1 + 1 of two; the vector is no matrix, and does not count.
+    square, wide = torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[1.0, -1.0]])
+    assert root_mean_square([square, torch.ones(7)]) == 2.5
+    assert root_mean_square([square, wide, torch.ones(7)]) == pytest.approx((27 / 6) ** 0.5)
+    assert root_mean_square([torch.zeros(2, 2)]) == 1, "a rate stays as it is where all weights are zero"

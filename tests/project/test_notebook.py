@@ -31,7 +31,7 @@ def test_its_cells_run_and_learn(command: Command, asked: list[int], capsys: pyt
     assert "10 classes, accuracy on those of the first task:" in said
     assert len(asked) == 4, "each by `score`, on nodes that were not learned from"
     assert namespace["model"].score(namespace["graph"]) > 0.9
-    assert "rests on its seed" in said
+    assert "rests on its settings" in said
     assert set(namespace["runs"]["method"]) == {"ncm", "analytic"}
     assert namespace["runs"]["AP"].min() > 80
 

@@ -1,5 +1,6 @@
 """`ipal audit`: what a saved model keeps of its training nodes, and what can be reconstructed from it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ UNKNOWN_GRAPHS = (
     "and every node of a class counts as one that taught. So less is found below than could be: audit the run on its "
     "own graph, not a copy of its model."
 )
+ATTEMPTS = ("class", "taught", "cosine to mean", "AUC", "cosine of rebuilt", "rebuilt (>= 0.99)", "not tried")
 HOW_TO_READ = (
     "Cosine 1 is the row itself. AUC: how surely the matrix of a class tells nodes that taught from others, of the "
     "same class where they are known; 1 is certainty, 0.5 is guessing. Rebuilt rows: sought from that matrix alone. An "
@@ -70,39 +72,51 @@ def _evidence(name: str, root: Path | None, model: "Model", folder: RunFolder | 
 
 
 def _show(found: dict[str, Any]) -> None:
-    from ipal.report.audit import audit_in_words, flagged_table
-
-    kept = found["retained"]
+    kept, counts, data = found["retained"], found["nodes_behind_class"], found.get("data")
     render.say(f"{found['model']}: method {found['method']}, {render.many(found['classes'], 'class')}")
-    title = f"All that the model keeps: {render.size(kept['bytes'])}"
     items = [(item["what"], render.size(item["bytes"])) for item in kept["items"]]
-    render.out.print(render.table(("what is kept", "size"), items, numbers=["size"], title=title))
+    _print(f"All that the model keeps: {render.size(kept['bytes'])}", ("what is kept", "size"), items)
     render.say("Raw nodes ARE stored." if kept["stores_exemplars"] else "By its method the model stores no raw node.")
-    if found["flagged"]:
-        render.out.print(render.report_table(flagged_table(found)))
-    for line in audit_in_words(found):
+    flagged = sorted(found["flagged"].items(), key=lambda item: int(counts[item[0]]))
+    rows = [(name, str(counts[name]), "; ".join(reasons.values())) for name, reasons in flagged]
+    _print("Classes that what is kept reveals", ("class", "nodes", "why"), rows)
+    for line in found["remarks"]:
         render.say(f"- {line}")
-    if "data" in found:
-        _show_search(found["data"])
-    else:
+    if data is None:
         render.say("With --data GRAPH, the model is also searched for nodes of a graph, and rows are reconstructed.")
-
-
-def _show_search(data: dict[str, Any]) -> None:
-    from ipal.report.audit import attempts_table
-
+        return
     render.say(f"\nAgainst {data['name']} ({data['nodes']} nodes)")
     if not data["as_taught"]:
         render.say(UNKNOWN_GRAPHS)
-    if data["inputs"]:
-        title = "Which features occur in nodes that were learned is told by the length of their rows in"
-        rows = [(name, f"{auc:.3f}") for name, auc in data["inputs"].items()]
-        render.out.print(render.table(("the first layer's", "AUC"), rows, numbers=["AUC"], title=title))
-    classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix", {})
-    if classes:
-        render.out.print(render.report_table(attempts_table(classes)))
-        render.say(HOW_TO_READ)
+    for what, one in data["stored_rows"].items():
+        verdict = (
+            f"{render.many(one['found'], 'node')} found, in {', '.join(one['where'])}" if one["found"] else "none found"
+        )
+        left = f"; {one['too_plain']} with too few values were left out" * bool(one["too_plain"])
+        render.say(f"- Rows of {what} were looked for in the model ({one['looked_for']} nodes): {verdict}{left}.")
+    told = "Which features occur in nodes that were learned is told by the length of their rows in"
+    _print(told, ("the first layer's", "AUC"), [(name, f"{auc:.3f}") for name, auc in data["inputs"].items()])
+    caption = "Rows of the smallest classes, reconstructed from what is kept"
+    _print(caption, ATTEMPTS, [_attempt(name, one) for name, one in data["attempts"]["classes"].items()])
+    shared = data["attempts"].get("shared_matrix", {})
     if "skipped" in shared:
         render.say(f"The matrix of all classes does not tell who taught by its span: {shared['skipped']}.")
     elif shared and (auc := shared["span"]["auc_against_others"]) is not None:
         render.say(f"The matrix of all classes tells who taught from who did not with an AUC of {auc:.3f}.")
+    render.say(HOW_TO_READ)
+
+
+def _attempt(name: str, found: dict[str, Any]) -> tuple[str, ...]:
+    """How well rows of a class were reconstructed."""
+    matrix = found.get("from_matrix", {})
+    span, rebuilt = matrix.get("span", {}), matrix.get("rows", {})
+    aucs = (span.get("auc_against_same_class"), span.get("auc_against_others"))
+    auc = next((one for one in aucs if one is not None), None)
+    numbers = (found["from_mean"]["best_cosine"], auc, rebuilt.get("mean_cosine"), rebuilt.get("recovered_share"))
+    shown = ("" if one is None else f"{one:.3f}" for one in numbers)
+    return (name, str(found["taught"]), *shown, matrix.get("skipped") or rebuilt.get("skipped") or "")
+
+
+def _print(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if rows:
+        render.out.print(render.table(columns, rows, title=title))

@@ -26,7 +26,7 @@ from ipal.system.files import written_whole
 if TYPE_CHECKING:  # for annotations only: importing them takes seconds
     from torch_geometric.data import Data
 
-__all__ = ["Neighbourhood", "Predictions", "neighbourhood", "predict", "read", "write_csv"]
+__all__ = ["Neighbourhood", "Predictions", "neighbourhood", "predict", "write_csv"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +66,6 @@ class Predictions:
         return dict(zip(map(str, self.classes.tolist()), counts.tolist(), strict=True))
 
 
-def read(model: Model, graph: "Graph | Data") -> Graph:
-    """A graph as a model takes it, or a sentence."""
-    return model.checked(graph if isinstance(graph, Graph) else graph_of(graph))
-
-
 def predict(
     learner: Learner | Model,
     graph: "Graph | Data",
@@ -85,7 +80,7 @@ def predict(
     lost. With `coverage`, also sets of classes that hold a node's own that often.
     """
     model = model_of(learner)
-    graph = read(model, graph)
+    graph = model.checked(graph if isinstance(graph, Graph) else graph_of(graph))
     asked = np.arange(graph.num_nodes) if nodes is None else checked_nodes(nodes, graph.num_nodes)
     at = asked
     if nodes is not None:

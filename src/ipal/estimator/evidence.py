@@ -28,6 +28,8 @@ from ipal.state.value import leaves, rebuilt
 from ipal.system import free_memory
 
 VALUES_AT_ONCE = 2**22
+FEW = 16
+"""Where less than one in so many features is not zero, gradients are taken of these alone."""
 
 Shares = Callable[[NDArray[Any]], NDArray[Any]]
 """From the gradient of a score to what every feature contributed, by the places of the features that are not zero."""
@@ -70,7 +72,7 @@ class NodeEvidence(TensorCompute):
         if score.requires_grad:
             gradients = torch.autograd.grad(score, [values for values, _ in self.read], allow_unused=True)
             for (_, shares), gradient in zip(self.read, gradients, strict=True):
-                total += 0 if gradient is None else shares(gradient.double().cpu().numpy())
+                total += 0 if gradient is None else shares(gradient.cpu().numpy())
         return sp.csr_array((total, self.x.indices, self.x.indptr), shape=self.x.shape)
 
     # ------------------------------------------------------------------ what methods compute with
@@ -90,21 +92,27 @@ class NodeEvidence(TensorCompute):
 
     def projected(self, weight: Tensor) -> Tensor:
         """Features of all nodes times weights."""
-        w = weight.detach().cpu().double().numpy()
+        w = weight.detach().cpu().numpy()
         _need(16 * self.x.shape[0] * w.shape[1], self.graph)
-        values = torch.from_numpy(self.x @ w).to(weight).requires_grad_()
+        values = torch.from_numpy(self.x @ w.astype(np.float64)).to(weight).requires_grad_()
         self.read.append((values, lambda gradient: self._sampled(gradient, w)))
         return values * 1  # which may be changed in place
 
     def _sampled(self, gradient: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """Features times gradients, some nodes at a time."""
-        step, parts = max(1, VALUES_AT_ONCE // self.x.shape[1]), []
-        for begin in range(0, self.x.shape[0], step):
-            some = self.x[begin : begin + step]
-            row = np.repeat(np.arange(some.shape[0]), np.diff(some.indptr))
-            by = gradient[begin : begin + step] @ w.T
-            parts.append(contribution(some.data, by[row, some.indices]))
-        return np.concatenate(parts)
+        """Features times gradients, some at a time: of all features, or of few each for itself."""
+        (n, width), row = self.x.shape, np.repeat(np.arange(self.x.shape[0]), np.diff(self.x.indptr))
+        parts = [np.zeros(0)]
+        if FEW * self.x.nnz < n * width:
+            step = max(1, VALUES_AT_ONCE // w.shape[1])
+            for at in range(0, self.x.nnz, step):
+                rows, columns = row[at : at + step], self.x.indices[at : at + step]
+                parts.append(np.einsum("ij,ij->i", gradient[rows], w[columns]))
+        else:
+            step = max(1, VALUES_AT_ONCE // width)
+            for begin in range(0, n, step):
+                some = slice(*self.x.indptr[[begin, min(n, begin + step)]])
+                parts.append((gradient[begin : begin + step] @ w.T)[row[some] - begin, self.x.indices[some]])
+        return contribution(self.x.data, np.concatenate(parts))
 
     def _mixed(self, steps: int, restart: float) -> Tensor:
         """The node's row of unit features after so many steps over the graph, (1, features)."""

@@ -128,13 +128,8 @@ def _traced(model: Model, edge_weights: bool) -> "ModelProto":
                 raise CapacityError(
                     f"This model takes {size / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: train a smaller one."
                 )
-            traced = torch.onnx.export(
-                program,
-                output_names=["scores", "probabilities", "predicted"],
-                opset_version=OPSET,
-                optimize=True,
-                verbose=False,
-            )
+            names = ["scores", "probabilities", "predicted"]
+            traced = torch.onnx.export(program, output_names=names, opset_version=OPSET, verbose=False)
     except (torch.onnx.OnnxExporterError, torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
         raise ConfigError(
             f"The method '{model.name}' cannot be exported: torch cannot trace its predictions "

@@ -25,20 +25,12 @@ from ipal.deploy.serving.served import ExplainOptions, OverloadError, Served
 from ipal.errors import StoreError
 
 VERSION = "x-model-version"
-"""The header of every answer that names the model."""
 ALWAYS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-GONE = "gone"
-"""Status, in the metrics, of a request whose client disconnected before the answer."""
-AT_ONCE = 4
-"""Bodies of the largest size that are taken in at once."""
+AT_ONCE = 4  # bodies of the largest size
 POLL = 1.0
 """Seconds between two looks at the model's file; after a reload that failed twice as many, and so on."""
 LONGEST_PAUSE = 10.0
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-SENTENCES = {
-    "Not Found": "There is nothing here: POST /predict or /explain, GET /memory, /health, /metrics, or read /docs.",
-    "Method Not Allowed": "This path takes another method: POST for /predict, /explain and /reload, else GET.",
-}
+NOTHING = "There is nothing here: POST /predict or /explain, GET /memory, /health, /metrics, or read /docs."
 PATHS = {"/", "/docs", "/openapi.json", "/health", "/reload", "/predict", "/explain", "/memory", "/metrics"}
 ABOUT = (
     "A model that predicts the classes of nodes; GET /memory says which. It keeps no graph: a request carries what is "
@@ -52,7 +44,6 @@ log = logging.getLogger(__name__)
 
 # ---------------------------------------------------------------------- answers, for /openapi.json
 
-Label = int | str
 VERSION_FIELD = Field(description="The model that answered: the beginning of the SHA-256 digest of its file.")
 
 
@@ -64,14 +55,16 @@ class Predicted(BaseModel):
     """Predictions by node."""
 
     version: str = VERSION_FIELD
-    classes: list[Label] = Field(description="All classes the model knows, in the order in which they were learned.")
+    classes: list[int | str] = Field(
+        description="All classes the model knows, in the order in which they were learned."
+    )
     nodes: list[int] = Field(description="The nodes that were predicted, as numbered in the request.")
-    predicted: list[Label | None] = Field(description="The most probable class of each node; null if rejected.")
+    predicted: list[int | str | None] = Field(description="The most probable class of each node; null if rejected.")
     confidence: list[float] = Field(description="The largest probability of each node, to six decimals.")
     probabilities: list[list[float]] = Field(
         [], description="One list per node, in the order of classes: adds up to one also for a node of another class."
     )
-    sets: list[list[Label]] = Field(default=[], description="The classes of each node's set, where asked for.")
+    sets: list[list[int | str]] = Field(default=[], description="The classes of each node's set, where asked for.")
 
 
 class Health(BaseModel):
@@ -80,34 +73,17 @@ class Health(BaseModel):
     current: bool = Field(description="Whether the model's file still holds that model.")
 
 
-class Reloaded(BaseModel):
-    """Which model is in use."""
-
-    version: str = VERSION_FIELD
-    before: str = Field(description="The version that was in use before; the same where the file has not changed.")
-
-
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """How a route may refuse, for OpenAPI; every route may with 503."""
-    return {status: {"model": Error} for status in (*statuses, 503)}
-
-
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Error} for status in (400, 401, 408, 409, 413, 415, 422, 503)
+}
 NPZ_FILE = {
     "type": "string",
     "format": "binary",
-    "description": "An .npz file of plain arrays with the same names. A graph file of 'ipal run' will do: its labels "
-    "are not looked at.",
+    "description": "An .npz file of plain arrays with the same names, as a graph file of 'ipal run'; without labels.",
 }
-WITH_A_BODY: dict[str, Any] = {
-    "responses": refusals(400, 401, 408, 413, 415, 422),
-    # FastAPI itself describes only one kind of body, and reads it without a limit.
-    "openapi_extra": {
-        "requestBody": {
-            "required": True,
-            "content": {JSON: {"schema": GraphBody.model_json_schema()}, NPZ: {"schema": NPZ_FILE}},
-        }
-    },
-}
+CONTENT = {JSON: {"schema": GraphBody.model_json_schema()}, NPZ: {"schema": NPZ_FILE}}
+WITH_A_BODY = {"requestBody": {"required": True, "content": CONTENT}}
+"""FastAPI itself describes only one kind of body, and reads it without a limit."""
 
 
 # ---------------------------------------------------------------------- what requests share
@@ -124,9 +100,7 @@ class Server:
         self.registry = of = CollectorRegistry()
         ProcessCollector(registry=of)
         self._requests = Counter("ipal_requests", "Requests by path and status.", ("path", "status"), registry=of)
-        self._seconds = Histogram(
-            "ipal_request_seconds", "From a request's header to its answer.", ("path",), buckets=SECONDS, registry=of
-        )
+        self._seconds = Histogram("ipal_request_seconds", "From header to answer.", ("path",), registry=of)
         self._in_flight = Gauge("ipal_requests_in_flight", "Requests that are being read or answered.", registry=of)
         self._nodes = Counter("ipal_nodes_predicted", "Nodes that were predicted, rejected ones too.", registry=of)
         self._rejected = Counter("ipal_nodes_rejected", "Nodes said to be of none of the known classes.", registry=of)
@@ -140,8 +114,8 @@ class Server:
     def version(self) -> str:
         return self.served.loaded.version
 
-    async def reload(self) -> Reloaded:
-        """Take what the model's file holds now."""
+    async def reload(self) -> dict[str, str]:
+        """Take what the model's file holds now: the version in use, and the one before."""
         async with self._reloading:
             before = self.version
             try:
@@ -153,18 +127,18 @@ class Server:
             self._reloads.labels("done").inc()
             self._model.clear()  # only the one in use is named: versions are many
             self._model.labels(self.version).set(1)
-            return Reloaded(version=self.version, before=before)
+            return {"version": self.version, "before": before}
 
     async def follow(self) -> None:
         """Reload when the model's file has changed; again and again until that succeeds."""
         pause = POLL
         while True:
             await asyncio.sleep(pause)
-            pause = POLL if self.served.is_current else min(2 * pause, LONGEST_PAUSE)
-            if not self.served.is_current:
-                with suppress(HTTPException):  # which is logged
+            pause = min(2 * pause, LONGEST_PAUSE)
+            with suppress(HTTPException):  # which is logged
+                if not self.served.is_current:
                     await self.reload()
-                    pause = POLL
+                pause = POLL
 
     async def reply(self, request: Request, explain: ExplainOptions | None = None) -> Response:
         """The answer to the body of a request."""
@@ -207,7 +181,7 @@ class Server:
     async def observed(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         """Middleware: metrics, headers of every answer, and unexpected errors as one sentence."""
         path = request.url.path if request.url.path in PATHS else "other"
-        begin, status = time.perf_counter(), GONE
+        begin, status = time.perf_counter(), "gone"  # where the client disconnects
         with self._in_flight.track_inprogress():
             try:
                 response = await call_next(request)
@@ -281,7 +255,8 @@ async def refused(_: Request, error: Exception) -> Response:
         sentence = f"The option '{str(first['loc'][-1])[:40]}' in the address: {first['msg']} (there are {known})."
         return JSONResponse({"error": sentence}, 422)
     assert isinstance(error, StarletteHTTPException)
-    return JSONResponse({"error": SENTENCES.get(error.detail, error.detail)}, error.status_code, error.headers)
+    said = NOTHING if error.status_code in (404, 405) else error.detail
+    return JSONResponse({"error": said}, error.status_code, error.headers)
 
 
 @asynccontextmanager
@@ -321,27 +296,27 @@ def make_app(
     )
     app.state.server = server
     app.middleware("http")(server.observed)
-    guarded = APIRouter(dependencies=[] if token is None else [Depends(right_token(token))])
+    guarded = APIRouter(dependencies=[] if token is None else [Depends(right_token(token))], responses=REFUSALS)
 
-    @guarded.post("/predict", response_model=Predicted, summary="Predict nodes of a graph", **WITH_A_BODY)
+    @guarded.post("/predict", response_model=Predicted, summary="Predict nodes of a graph", openapi_extra=WITH_A_BODY)
     async def predict(request: Request) -> Response:
         if request.query_params:
             raise HTTPException(422, "A prediction takes no options in the address: say them in the body.")
         return await server.reply(request)
 
-    @guarded.post("/explain", response_model=None, summary="Explain the class of one node", **WITH_A_BODY)
+    @guarded.post("/explain", response_model=None, summary="Explain the class of one node", openapi_extra=WITH_A_BODY)
     async def explain(request: Request, options: Annotated[ExplainOptions, Query()]) -> Response:
         return await server.reply(request, options)
 
-    @guarded.get("/memory", summary="What the model is, takes and keeps", responses=refusals(400, 401))
+    @guarded.get("/memory", summary="What the model is, takes and keeps")
     async def memory() -> dict[str, Any]:
         return server.served.loaded.facts()
 
-    @guarded.get("/metrics", summary="Numbers for Prometheus", response_class=Response, responses=refusals(400, 401))
+    @guarded.get("/metrics", summary="Numbers for Prometheus", response_class=Response)
     async def metrics() -> Response:
         return Response(generate_latest(server.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    @app.get("/health", summary="Whether the server is up; needs no token", responses=refusals(400))
+    @app.get("/health", summary="Whether the server is up; needs no token")
     async def health() -> Health:
         return Health(status="ok", version=server.version, current=server.served.is_current)
 
@@ -350,10 +325,9 @@ def make_app(
         return RedirectResponse("/docs")
 
     if token is not None:
-        about = "Take what the model's file holds now, without losing a request; only where a token is set"
 
-        @guarded.post("/reload", summary=about, responses=refusals(400, 401, 409))
-        async def reload() -> Reloaded:
+        @guarded.post("/reload", summary="Take what the model's file holds now; only where a token is set")
+        async def reload() -> dict[str, str]:
             return await server.reload()
 
     app.include_router(guarded)

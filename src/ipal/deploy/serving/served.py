@@ -29,12 +29,9 @@ from ipal.estimator.open_world.scores import SMOOTHED
 from ipal.state.snapshot import Snapshot, content_of
 from ipal.system.arrays import MalformedError, TooLargeError
 
-DIGITS = 6
-"""Decimals of a probability in a response."""
+DIGITS = 6  # of a probability in a response
 
 Body = bytes | bytearray
-Found = tuple[dict[str, Any], int, int]
-"""What is answered, as JSON data, and how many nodes were predicted and rejected."""
 
 
 class ExplainOptions(BaseModel):
@@ -94,34 +91,36 @@ class Loaded:
         """A prediction, or an explanation where one is asked for; an error is a reply, too."""
         try:
             question = read_question(body, kind, self.limits, self.directed)
-            found = prediction(self.model, question) if explain is None else explanation(self.model, question, explain)
-            content, *counts = found
-            return Reply(200, to_json({"version": self.version, **content}), self.version, *counts)
+            if explain is not None:
+                return self._replied(explanation(self.model, question, explain))
+            return self._predicted(question)
         except IpalError as error:
             status = 400 if isinstance(error, MalformedError) else 413 if isinstance(error, TooLargeError) else 422
             return Reply(status, to_json({"error": str(error)}), self.version)
         except MemoryError:
             raise OverloadError("There is too little memory for this request now: send a smaller graph.") from None
 
+    def _replied(self, content: dict[str, Any], nodes: int = 0, rejected: int = 0) -> Reply:
+        return Reply(200, to_json({"version": self.version, **content}), self.version, nodes, rejected)
 
-def prediction(model: Model, question: Question) -> Found:
-    """The class of a rejected node is null."""
-    options = question.options
-    found = predict(model, question.graph, question.nodes, reject=options.reject, coverage=options.coverage)
-    content = {
-        "classes": found.classes.tolist(),
-        "nodes": found.nodes.tolist(),
-        "predicted": found.labels,
-        "confidence": np.round(found.confidence.astype(np.float64), DIGITS).tolist(),
-    }
-    if options.probabilities is not False:
-        content["probabilities"] = np.round(found.probabilities.astype(np.float64), DIGITS).tolist()
-    if found.sets is not None:
-        content["sets"] = [found.classes[row].tolist() for row in found.sets]
-    return content, len(found.nodes), int(found.rejected.sum())
+    def _predicted(self, question: Question) -> Reply:
+        """The class of a rejected node is null."""
+        asked = question.options
+        found = predict(self.model, question.graph, question.nodes, reject=asked.reject, coverage=asked.coverage)
+        content = {
+            "classes": found.classes.tolist(),
+            "nodes": found.nodes.tolist(),
+            "predicted": found.labels,
+            "confidence": np.round(found.confidence.astype(np.float64), DIGITS).tolist(),
+        }
+        if asked.probabilities is not False:
+            content["probabilities"] = np.round(found.probabilities.astype(np.float64), DIGITS).tolist()
+        if found.sets is not None:
+            content["sets"] = [found.classes[row].tolist() for row in found.sets]
+        return self._replied(content, len(found.nodes), int(found.rejected.sum()))
 
 
-def explanation(model: Model, question: Question, options: ExplainOptions) -> Found:
+def explanation(model: Model, question: Question, options: ExplainOptions) -> dict[str, Any]:
     """Why the node of a question has its class."""
     asked = question.options
     if question.nodes is None or len(question.nodes) != 1:
@@ -131,7 +130,7 @@ def explanation(model: Model, question: Question, options: ExplainOptions) -> Fo
     by_name = {str(label): label for label in model.labels}
     against = None if options.against is None else by_name.get(options.against, options.against[:40])
     found = explained(model, question.graph, int(question.nodes[0]), against)
-    return found.as_plain_data(options.top, features=model.schema.columns or None), 0, 0
+    return found.as_plain_data(options.top, features=model.schema.columns or None)
 
 
 # ---------------------------------------------------------------------- the one in use
@@ -165,15 +164,14 @@ class Served:
             if _version(content) != before:
                 self.loaded = self._load(content)
         except Exception as error:
-            said = f"The model was not replaced, {before} goes on, and is not what the file holds: "
-            raise StoreError(said + (str(error) if isinstance(error, IpalError) else repr(error))) from error
+            why = str(error) if isinstance(error, IpalError) else repr(error)
+            raise StoreError(f"The model was not replaced, {before} goes on, not what the file holds: {why}") from error
         self._stamp = stamp
 
     def _load(self, content: bytes) -> Loaded:
         model = loaded(Snapshot.of(content, self._path), self._path)
-        x = np.ones((2, model.num_features), dtype=np.float32)
-        for features in (x, sp.csr_array(x)):  # all libraries are loaded then, too
-            predict(model, Graph.of(features, Neighbours.none(2), symmetric=True))
+        x = sp.csr_array(np.ones((2, model.num_features), dtype=np.float32))
+        predict(model, Graph.of(x, Neighbours.none(2), symmetric=True))  # all libraries are loaded then, too
         directed = model.schema.directed if self._directed is None else self._directed
         return Loaded(model, _version(content), directed, self._limits)
 

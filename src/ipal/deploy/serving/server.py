@@ -19,11 +19,9 @@ from ipal.deploy.serving.bodies import Limits
 from ipal.errors import ConfigError
 from ipal.system.cores import cores
 
-LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 KEEP_ALIVE = 5
 """Seconds until an idle connection is closed after an answer."""
-STARTING = 60
-"""Seconds that a process has to load what it needs."""
+STARTING = 60  # seconds that a process has to load what it needs
 LARGEST_HEADER = 2**16
 BACKLOG = 1024
 SHORTEST_TOKEN = 16
@@ -74,7 +72,7 @@ def listen(host: str, port: int, seconds: float = 30.0) -> socket.socket:
 
 
 def http_config(app: Any, limits: Limits, workers: int = 1) -> uvicorn.Config:
-    """How uvicorn serves an application, or one that a function makes in each of several processes."""
+    """How uvicorn serves an application, or what makes one in each of several processes."""
     return uvicorn.Config(
         app,
         factory=workers > 1,
@@ -118,7 +116,7 @@ def serve(
     check_connections(limits.connections)
     in_url = f"[{host}]" if ":" in host else host.lower()
     # Without a token, pages of other sites in a browser on this machine must be kept out.
-    hosts = None if token is not None else {*LOCAL_NAMES, in_url}
+    hosts = None if token is not None else {"localhost", "127.0.0.1", "[::1]", in_url}
     each = max(1, (threads or cores()) // workers)
     factory = partial(make_app, model, limits, token=token, hosts=hosts, threads=each, directed=directed)
     with listen(host, port, limits.seconds) as listener:

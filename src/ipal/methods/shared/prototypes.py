@@ -118,10 +118,6 @@ class PrototypeMemory:
         spread = self.variance + (self.mean - mean[places]).square()
         return PrototypeMemory(mean, empty.variance.index_add(0, places, share * spread), count)
 
-    def sample(self, classes: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """`k` embeddings from the Gaussian of each of `classes`: (classes * k, width)."""
-        return self.of(classes).draw(k, generator)
-
     def draw(self, k: int, generator: torch.Generator) -> Tensor:
         """`k` embeddings from the Gaussian of every class: (classes * k, width)."""
         noise = torch.randn(len(self), k, self.mean.shape[1], generator=generator, device=self.mean.device)
