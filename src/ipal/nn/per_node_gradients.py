@@ -106,7 +106,11 @@ def _of_two_convolutions(encoder: GCN, task: Task, g: Tensor, size: Size, runtim
     g = g * _activated(encoder, 1, carried @ encoder.weights[1] + encoder.biases[1])[1]
     u, reach = g @ encoder.weights[1].T, a.picked(nodes)
     degree, bias, weight = reach.indptr.diff(), u * reach.matmul(slope), torch.zeros_like(encoder.weights[0].T)
-    for some in _cut(degree.double() * u.shape[1], CHUNK):
+    positive = size is torch.abs and all(bool((part >= 0).all()) for part in (slope, a.values, _values(task.graph.x)))
+    if positive:  # so is T, whose absolute values are then a product of matrices
+        spread = (slope * reach.transposed().matmul(u.abs())).cpu().numpy()
+        weight = torch.from_numpy(_dense((task.graph.normalised.T @ spread).T @ task.graph.x)).to(g.device)
+    for some in () if positive else _cut(degree.double() * u.shape[1], CHUNK):
         own = reach.picked(some)
         off, on = (bags((slope == s).float(), own.indices, own.indptr) == degree[some, None] for s in (0, 1))
         unit, place = torch.nonzero(~(off | on).T).unbind(1)  # sorted by unit
@@ -135,6 +139,10 @@ def _groups(ascending: Tensor) -> tuple[slice, Tensor]:
     low, high = int(ascending[0]), int(ascending[-1]) + 1
     numbers = torch.arange(low, high + 1, device=ascending.device)
     return slice(low, high), torch.searchsorted(ascending, numbers, out_int32=True)
+
+
+def _values(x: Any) -> np.ndarray:
+    return x.data if sp.issparse(x) else x
 
 
 def _rows(task: Task, some: Tensor) -> sp.csr_array:
