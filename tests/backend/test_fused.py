@@ -97,19 +97,6 @@ def test_contrast(with_more: bool, is_absent: bool, emulated: Kernels, monkeypat
     assert {"contrast", "contrast_backward"} <= set(emulated.started)
 
 
-def test_contrast_of_learners_with_other_temperatures_and_hard_examples(emulated: Kernels) -> None:
-    labels, f, mu = torch.tensor([0, 1, 0, 1, 1, 0, 1]), numbers(LEARNERS, NODES, WIDTH), numbers(CLASSES, WIDTH)
-    taus, hard = torch.tensor([0.5, 1.0, 2.0]), numbers(LEARNERS, 2, WIDTH)
-    hard_labels = torch.tensor([[0, 1], [-1, 1], [1, -1]])
-
-    def compute(f: Tensor, tau: Any, hard: Tensor, hard_labels: Tensor) -> Tensor:
-        return losses.prototype_contrast(f, labels, mu, tau, hard, hard_labels)
-
-    found = torch.func.vmap(compute)(f, taus, hard, hard_labels)
-    alone = [compute(f[i], float(taus[i]), hard[i], hard_labels[i]) for i in range(LEARNERS)]
-    torch.testing.assert_close(found, torch.stack(alone))
-
-
 def hardest(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return losses.hardest(within, torch.ones_like(within, dtype=torch.bool), k)
 

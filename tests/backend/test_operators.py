@@ -22,14 +22,11 @@ from ipal.backend.batches import Sampler
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import Cut, SparseMatrix, SparsePair, row_starts, sparse_matmul
-from ipal.config import EncoderConfig
 from ipal.data import csr
 from ipal.data.graph import Features, Graph, checked_graph
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.errors import CapacityError
-from ipal.nn import embed
-from ipal.nn.encoders import GCN
 
 HERE = Runtime.of()
 
@@ -122,18 +119,6 @@ def test_a_sample_of_too_many_neighbours_is_refused(tiny_stream: TaskStream, mon
     monkeypatch.setattr(csr, "MOST_ENTRIES", graph.num_edges)
     with pytest.raises(CapacityError, match="smaller"):
         sampler.rows(nodes, "all", generator)
-
-
-def test_a_graph_with_too_many_entries_is_embedded_in_pieces(
-    tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = tiny_stream.task(0)
-    encoder = GCN(task.graph.num_features, EncoderConfig(), torch.Generator().manual_seed(0))
-    at_once = embed.embeddings(encoder, task, HERE)
-    for module in (embed, csr):
-        monkeypatch.setattr(module, "MOST_ENTRIES", task.graph.num_edges + task.graph.num_nodes - 1)
-    monkeypatch.setattr(embed, "EDGES_AT_ONCE", 100)
-    torch.testing.assert_close(embed.embeddings(encoder, task, HERE), at_once)
 
 
 # ---------------------------------------------------------------------- on a GPU

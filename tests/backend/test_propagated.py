@@ -91,13 +91,6 @@ def test_features_themselves_by_hand() -> None:
     torch.testing.assert_close(propagated(PAIR, [narrow(2, 0)], HERE), floats([1, 0], [0.6, 0.8], [0, 0]))
 
 
-def test_parts_stand_side_by_side() -> None:
-    parts = [narrow(2, 3, 0.1), narrow(2, 3, 0.4)]
-    both = propagated(PAIR, parts, HERE)
-    for found, part in zip(both.split(2, dim=1), parts, strict=True):
-        assert torch.equal(found, propagated(PAIR, [part], HERE))
-
-
 def test_sparse_rows_of_unit_length_by_hand() -> None:
     found = unit_rows(sp.csr_array(np.array([[3, 4], [0, 0], [0, -2]], dtype=np.float32)))
     assert found.dtype == np.float64
@@ -121,13 +114,6 @@ def test_propagated_features_are_those_of_dense_matrices(form: str, part: Column
     torch.testing.assert_close(found[:, : part.linear].norm(dim=1), torch.ones(70))
 
 
-def test_directed_edges_lead_one_way() -> None:
-    graph = checked_graph(np.eye(2, dtype=np.float32), np.array([[0], [1]]), undirected=False)
-    found = propagated(graph, [narrow(2, 1, 0.0)], HERE)
-    assert found[0].tolist() == [1, 0], "nothing leads to the first node"
-    assert found[1, 0] > 0
-
-
 # ------------------------------------------------------------------ the same bits
 
 
@@ -146,6 +132,21 @@ def test_rows_of_some_nodes_are_those_of_all(form: str) -> None:
     graph, some = some_graph(form), torch.tensor([3, 60, 3])
     for part in (narrow(3 * BLOCK + 5), projected(3 * BLOCK + 5, 60)):
         assert torch.equal(propagated(graph, [part], HERE, some), propagated(graph, [part], HERE)[some])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_gpu_gives_the_rows_of_a_cpu_but_for_rounding(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(2)
+    edges = np.concatenate([random.integers(0, 900, (2, 4000)), [np.arange(1, 900), np.zeros(899, int)]], axis=1)
+    weights = random.random(edges.shape[1], dtype=np.float32) + 1 if weighted else None  # node 0 has a long row
+    x = random.normal(size=(900, 12)).astype(np.float32)
+    graph, part = Graph.of(x, Neighbours.of_edges(edges, 900, weights=weights)), projected(12, 8, 3)
+    found, again = (propagated(graph, [part], Runtime.of("cuda")) for _ in range(2))
+    torch.testing.assert_close(found.cpu(), propagated(graph, [part], HERE))
+    assert torch.equal(found, again)
+    monkeypatch.setattr(module, "MOST_ENTRIES", 1500)
+    torch.testing.assert_close(propagated(graph, [part], Runtime.of("cuda")), found)
 
 
 def test_projections_too_large_to_be_kept_are_drawn_anew_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-import ipal
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
 from ipal.closed_form.method import Analytic
@@ -48,13 +47,6 @@ def test_a_budget_holds_in_every_thread(call: Callable[..., object], tiny_stream
     assert short.budget.taken <= 500
 
 
-def test_a_stream_of_a_run_leaves_the_shared_one_as_it_is(tiny_stream: TaskStream) -> None:
-    mine = tiny_stream.within(Budget(7))
-    assert mine.budget == Budget(7)
-    assert tiny_stream.budget is None
-    assert mine.classes is tiny_stream.classes
-
-
 def test_runtimes_on_one_device_share_what_is_derived_of_a_graph(tiny_stream: TaskStream) -> None:
     task = tiny_stream.task(0)
     first = operators(task, Runtime.of())
@@ -80,10 +72,3 @@ def test_a_runtime_elsewhere_is_another_one() -> None:
     ours = Runtime.of(budget=Budget(7), threads=3)
     assert pickle.loads(pickle.dumps(ours)) == Runtime.of()
     assert copy.deepcopy(ours) is ours
-
-
-def test_a_merged_model_computes_with_the_first_ones_runtime(tiny_stream: TaskStream) -> None:
-    settings = config(Analytic, width=32, steps=1, sums="per-class")
-    models = [learn(settings, tiny_stream.task(index), runtime=Runtime.of()) for index in range(2)]
-    one, two = (ipal.Analytic._of(model) for model in models)
-    assert ipal.merge_models(one, two).model_.runtime is models[0].runtime

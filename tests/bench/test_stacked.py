@@ -16,11 +16,10 @@ from ipal.config import EncoderConfig, TrainConfig, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.engine.executors.stacked import _Group, float_settings
 from ipal.errors import DataError
-from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
 from ipal.methods.base import Trained
 from ipal.methods.ipal import IPAL
-from ipal.runs import runner, stacked_tests
+from ipal.runs import runner
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.state.snapshot import Snapshot
@@ -112,7 +111,6 @@ def both(
         {"ipal": {"distillation": "fd", "hardness": "margin"}},
         {"encoder": {"kind": "sage"}, "train": {"epochs": 6, "moments": "reset"}},
         {"encoder": {"kind": "appnp", "layers": 1, "restart": [0.1, 0.3]}},
-        {"encoder": {"kind": "gin"}},
     ],
     ids=str,
 )
@@ -182,20 +180,6 @@ def test_relative_rates_part_runs_after_the_first_task(data: Dataset, tmp_path: 
     for stacked, alone in both(data, tmp_path, trees):
         assert stacked.result()["accuracy_matrix"] == alone.result()["accuracy_matrix"]
     assert sizes == [2], "their weights, and with them their rates, differ from the second task on"
-
-
-def test_models_are_tested_together(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, evaluate_all = [], stacked_tests.evaluate_all
-
-    def noted(models: Any, *rest: Any) -> Any:
-        taken.append(len(models))
-        return evaluate_all(models, *rest)
-
-    monkeypatch.setattr(stacked_tests, "evaluate_all", noted)
-    monkeypatch.setattr(Model, "predict_graph", None)
-    runs = planned(data, tmp_path, gammas())
-    assert sorted(run_interleaved(runs, 3)) == [(index, None) for index in range(3)]
-    assert taken == [3] * 3
 
 
 def test_what_differs_in_more_is_not_stacked(data: Dataset, tmp_path: Path, sizes: list[int]) -> None:

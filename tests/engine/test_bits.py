@@ -16,7 +16,6 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 import ipal
 from ipal.backend.operators import operators
@@ -30,7 +29,7 @@ from ipal.estimator import files
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
 from ipal.methods.ewc import EWC
-from ipal.state.snapshot import Snapshot, _checksum
+from ipal.state.snapshot import Snapshot
 from ipal.state.value import flatten, moment_tensors, network_tensors
 from ipal.system import memory_budget
 from tests.estimator.test_estimator import assert_same_bits, data_of, make
@@ -69,13 +68,6 @@ def test_all_that_is_kept_lies_in_memory_as_it_does_after_loading(method, option
         assert_laid_out(learner.partial_fit(data_of(tiny_stream, index)).model_)
     learner.save(tmp_path / "m")
     assert_laid_out(files.load(tmp_path / "m"))
-
-
-def test_one_class_alone_is_laid_out_too(tiny_stream: TaskStream):
-    # A matrix of one column counts as laid out by rows and by columns: the strides tell.
-    one = Data(x=torch.from_numpy(tiny_stream.graph.x[:9]), y=torch.zeros(9, dtype=torch.long))
-    for method in (Analytic, METHODS["slda"]):
-        assert_laid_out(make(method).partial_fit(one).model_)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -125,13 +117,6 @@ def test_features_begin_where_torch_begins_its_own_memory():
             assert [some.data_ptr() % 64 for _, some in _starts(graph, part.columns, HERE)] == [0]
 
 
-def test_features_made_in_pieces_are_those_made_at_once(tiny_stream: TaskStream, monkeypatch):
-    graph = tiny_stream.task(0).graph
-    monkeypatch.setattr("ipal.backend.operators.VALUES_AT_ONCE", 160)
-    in_pieces = operators(graph, HERE).features.aggregated["symmetric"]
-    assert np.array_equal(in_pieces.numpy(), graph.normalised @ graph.x)
-
-
 # ---------------------------------------------------------------------- files
 
 
@@ -145,13 +130,6 @@ def test_a_saved_state_is_a_plain_safetensors_file(tmp_path):
     loaded = Snapshot.load(tmp_path / "s")
     assert loaded.facts == {"name": "é", "numbers": [1, 2]}
     assert all(torch.equal(loaded.tensors[name], tensor) for name, tensor in tensors.items())
-
-
-def test_a_file_with_the_header_of_the_library_itself_is_read(tmp_path):
-    tensors, facts = {"a": torch.arange(3.0)}, '{"x": 1}'
-    metadata = {"checksum": _checksum(tensors, facts), "facts": facts, "format": "ipal-state-1"}
-    (tmp_path / "s").write_bytes(safetensors.torch.save(tensors, metadata=metadata))
-    assert Snapshot.load(tmp_path / "s").facts == {"x": 1}
 
 
 RUNS = """

@@ -53,14 +53,6 @@ def test_interrupted_within_a_task_it_goes_on_to_the_same_bits(method: str, tiny
     assert_same(whole, resumed.finish(finished(resumed.epochs())))
 
 
-@two_methods
-def test_predictions_drop_nothing(method: str, tiny_stream: TaskStream) -> None:
-    model = learned(METHODS[method], tiny_stream, 1, encoder=dropping())
-    drawn, graph = model.state.generator.get_state(), tiny_stream.test_splits(0)[0].graph
-    assert torch.equal(model.scores(graph), model.scores(graph))
-    assert torch.equal(model.state.generator.get_state(), drawn)
-
-
 @pytest.mark.parametrize("method", TRAINED)
 def test_the_network_is_in_training_mode_in_the_loss_of_a_step_and_nowhere_else(
     method: str, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch

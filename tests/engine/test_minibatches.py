@@ -1,7 +1,6 @@
 """Mini-batches: what is sampled, that it is right in the mean, and that every method learns from it."""
 
 import dataclasses
-import json
 import threading
 from collections import Counter
 from itertools import chain, combinations
@@ -11,12 +10,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ipal.backend.batches import Batch, Sampler, compact, distinct_places, prefetched, sampled, whole_task
 from ipal.backend.runtime import Runtime
-from ipal.config import EncoderConfig, ProtocolConfig, Sampling
+from ipal.config import EncoderConfig, Sampling
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
@@ -49,17 +46,6 @@ def random(seed: int = 0) -> torch.Generator:
 
 
 # ------------------------------------------------------------------ what is drawn
-
-
-@given(data=st.data(), k=st.integers(1, 6), seed=st.integers(0, 100))
-def test_places_are_different_and_within_bounds(data: st.DataObject, k: int, seed: int) -> None:
-    degree = torch.tensor(data.draw(st.lists(st.integers(k, 40), min_size=1, max_size=5)))
-    places = distinct_places(degree, k, random(seed))
-    assert places.shape == (len(degree), k)
-    for bound, row in zip(degree.tolist(), places.tolist(), strict=True):
-        assert len(set(row)) == k
-        assert min(row) >= 0
-        assert max(row) < bound
 
 
 def test_every_set_of_places_is_equally_likely() -> None:
@@ -236,24 +222,6 @@ def test_a_class_without_a_node_in_the_batch_has_no_prototype(method: type, tiny
     torch.testing.assert_close(terms["contrast"], expected)
 
 
-def test_ipal_does_not_ask_a_class_without_a_node_what_is_hard(tiny: Dataset) -> None:
-    task = TaskStream(tiny.graph, tiny.y, (3, 3), ProtocolConfig(), seed=0).task(0)
-    training = begun(config(IPAL, epochs=2, k=1), task)
-    here = torch.nonzero(training.context.labels < 2).flatten()  # of the third class there is no node
-    batch = part_of(training, here)
-    f, labels = training.network.encoder(batch.graph).detach(), training.context.labels[here]
-    weights = training.context.weights[:2, here]
-    mu = losses.unit((weights / weights.sum(dim=1, keepdim=True)) @ f)
-    directions = losses.unit(f)
-    # Eq. 9 over the two classes that are there; the hardest node of each is a negative of the other's nodes.
-    p = (directions @ mu.T).softmax(dim=1)
-    uncertain = -(p * p.log()).sum(dim=1)
-    hard = [int(torch.where(labels == c, uncertain, -1).argmax()) for c in (0, 1)]
-    logits = torch.cat([directions @ mu.T, (directions * directions[hard].flip(0)[labels]).sum(dim=1)[:, None]], dim=1)
-    expected = torch.nn.functional.cross_entropy(logits / 0.07, labels)
-    torch.testing.assert_close(training.loss(batch)["contrast"].detach(), expected)
-
-
 @pytest.mark.parametrize("method", ["ipal", "polo", "efc"])
 def test_both_networks_look_at_the_same_sample(method: str, tiny_stream: TaskStream) -> None:
     training = begun(learn(config(METHODS[method], epochs=2, batch=SMALL), tiny_stream.task(0)), tiny_stream.task(1))
@@ -300,14 +268,6 @@ def test_wrong_settings_are_explained(setting: str, said: str, command: Any) -> 
     outcome = command("run", "--dataset", "digits", "--set", "encoder.kind=gcn", "--set", setting)
     assert outcome.code == 2
     assert said in outcome.err
-
-
-def test_a_run_with_batches_says_so(command: Any) -> None:
-    settings = ("train.epochs=1", "encoder.kind=gcn", "protocol.batch.nodes=100", "protocol.batch.fanouts=[5,5]")
-    options = [word for setting in settings for word in ("--set", setting)]
-    outcome = command("run", "--dataset", "digits", *options, "--json")
-    assert outcome.code == 0, outcome.err
-    assert json.loads(outcome.out)["protocol"]["batch"] == {"nodes": 100, "fanouts": [5, 5]}
 
 
 # ------------------------------------------------------------------ embeddings of whole graphs

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ipal.config import EncoderConfig, TrainConfig
+from ipal.config import TrainConfig
 from ipal.data.streams import TaskStream
 from ipal.engine.trainer import finished
 from ipal.estimator import files
@@ -55,24 +55,6 @@ def test_a_network_that_is_drawn_anew_has_the_rate_of_its_first_weights(tiny_str
 def test_without_boundaries_all_batches_have_the_later_rate(tiny_stream: TaskStream) -> None:
     first = empty_model(relative(OnlineIPAL), tiny_stream.task(0).graph, CPU)
     assert learn(relative(OnlineIPAL), tiny_stream.task(0)).state.learning_rate == 0.25 * size(first)
-
-
-def test_wider_networks_take_smaller_steps(tiny_stream: TaskStream) -> None:
-    def rate(width: int) -> float | None:
-        encoder = EncoderConfig(kind="linear", layers=2, hidden=width, width=width)
-        return learn(relative(IPAL, encoder=encoder), tiny_stream.task(0)).state.learning_rate
-
-    narrow, wide = rate(16), rate(64)
-    assert narrow > wide
-    # The identity of n features has n of n times n weights that are one.
-    features = tiny_stream.task(0).graph.num_features
-    assert rate(features) == pytest.approx(0.5 / features**0.5)
-
-
-def test_rates_are_as_they_are_set_unless_they_are_relative(tiny_stream: TaskStream) -> None:
-    plain = learn(config(IPAL, train=TrainConfig(epochs=1)), tiny_stream.task(0))
-    assert plain.state.learning_rate == 1e-3
-    assert learn(plain, tiny_stream.task(1)).state.learning_rate == 1e-4
 
 
 def test_a_task_goes_on_with_the_rate_it_began_with(tiny_stream: TaskStream) -> None:

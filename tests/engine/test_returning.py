@@ -1,7 +1,5 @@
 """A class that comes again, in one task with a new one: it is learned from its nodes, and is no old class meanwhile."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -75,19 +73,6 @@ def test_no_sample_is_drawn_of_a_class_that_is_there(method, tiny_stream: TaskSt
     first_step(model, task)
     (mean,) = asked
     assert torch.equal(mean, model.state.memory.mean[OLD])
-
-
-def test_efc_draws_of_old_classes_alone(tiny_stream: TaskStream, task: Task):
-    model = learned(EFC, tiny_stream, 2, epochs=2, ridge=1e-12)
-    memory = model.state.memory
-    still = dataclasses.replace(memory, covariance=torch.zeros_like(memory.covariance))  # every draw is the mean
-    model = dataclasses.replace(model, state=model.with_memory(still))
-    terms, training = first_step(model, task)
-    logits = model.compute.outputs(training.network, task)
-    drawn = training.network.classifier(memory.prototypes.mean[OLD].repeat_interleave(model.method.samples, dim=0))
-    labels = torch.tensor(OLD).repeat_interleave(model.method.samples)
-    expected = balanced_cross_entropy(torch.cat([logits, drawn]), torch.cat([training.context.labels, labels]))
-    assert terms["replay"].item() == pytest.approx(expected.item(), rel=1e-3)
 
 
 @pytest.mark.parametrize("method", REMEMBERING, ids=lambda method: method.name)

@@ -62,17 +62,6 @@ def test_models_tested_together_score_as_each_alone(made: Any, stream: TaskStrea
         assert together == alone
 
 
-def test_those_that_are_not_alike_predict_one_by_one(stream: TaskStream) -> None:
-    models = learned(stream, [*ipals()[:1], *ipals(k=3)[:1]])
-    assert not alike(models)
-    assert not alike(models[:1])
-    graph, nodes = stream.test_splits(1)[0].graph, torch.arange(5)
-    for model, found in zip(models, predict_together(models)(graph, nodes), strict=True):
-        alone = model.predict_graph(graph, nodes)
-        assert found.labels.tolist() == alone.labels.tolist()
-        assert torch.equal(found.scores, alone.scores)
-
-
 # ---------------------------------------------------------------------- values of several runs as one
 
 

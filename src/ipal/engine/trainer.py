@@ -170,9 +170,15 @@ def fit_task(
         check_tensors(network_tensors(state.network), MEANINGS, f"epoch {epochs} of {epochs}")
         if not ends:
             return state
-    with torch.no_grad():
-        memory = method.end_task(state.network, state.memory, context, state.generator)  # lines 9 and 10
-    _check_finite(method, dataclasses.replace(state, memory=memory))
+    state = _ended(method, state, context)  # lines 9 and 10
+    _check_finite(method, state)
+    return state
+
+
+@torch.no_grad()
+def _ended(method: Method, state: State, context: Any) -> State:
+    """The state after a task, whose memory holds it."""
+    memory = method.end_task(state.network, state.memory, context, state.generator)
     return dataclasses.replace(state, memory=memory, teacher=None)
 
 

@@ -39,7 +39,8 @@ class RecordedSteps:
     def __init__(self, training: Training, recordings: "Recordings") -> None:
         (batch,) = training.batches(0)
         self._step = partial(training.step, batch)
-        self._repeater = Repeater(training.optimizer, training.state.generator, recordings)
+        kind = (training.state.teacher is None,)
+        self._repeater = Repeater(training.optimizer, training.state.generator, recordings, kind)
 
     def epoch(self, epoch: int) -> Terms:
         """The step of an epoch."""
@@ -50,27 +51,30 @@ class RecordedSteps:
 
 
 class Repeater:
-    """Takes one step again and again: recorded at its third time, if the host did not wait for a GPU at its second.
+    """Takes one step again and again; recorded where the host never waits for a GPU.
 
-    The first makes what later ones find, as the operators of a method's own nodes.
+    Not the first, which makes what later ones find, as the operators of a method's own nodes. The second is watched,
+    unless an earlier one of its kind was: in a first task there may be less to do.
     """
 
-    def __init__(self, optimizer: Adam, generator: torch.Generator, recordings: "Recordings") -> None:
+    def __init__(
+        self, optimizer: Adam, generator: torch.Generator, recordings: "Recordings", kind: tuple[bool, ...]
+    ) -> None:
         self._optimizer, self._generator, self._recordings = optimizer, generator, recordings
-        self._times, self._may_record = 0, can_record(generator.device)
+        self._kind, self._is_first, self._may_record = kind, True, can_record(generator.device)
         self._recorded: Recorded | None = None
 
     def __call__(self, step: Callable[[], Terms]) -> Terms:
-        self._times += 1
-        if self._recorded is None and self._times > 2 and self._may_record and self._has_moments():
-            self._recorded = self._recordings.record(step, self._generator)
-        if self._recorded:
-            return self._recorded()
-        if self._times != 2 or not self._may_record:
+        waits = self._recordings.waits.get(self._kind)
+        if self._is_first or waits or not self._may_record or not self._has_moments():
+            self._is_first = False
             return step()
-        terms, waits = watched(step)
-        self._may_record = not waits
-        return terms
+        if waits is None:
+            terms, self._recordings.waits[self._kind] = watched(step)
+            return terms
+        if self._recorded is None:
+            self._recorded = self._recordings.record(step, self._generator)
+        return self._recorded()
 
     def _has_moments(self) -> bool:
         """Whether all weights have: a step that makes some is not what later ones are."""
@@ -110,6 +114,10 @@ class Recordings:
 
     _pool: Any = None
     _anchor: Any = None
+
+    def __init__(self) -> None:
+        self.waits: dict[tuple[bool, ...], bool] = {}
+        """Of kinds of steps that were watched, whether the host waits for a GPU in one."""
 
     def record(self, step: Callable[[], Terms], generator: torch.Generator) -> "Recorded":
         """Record a step on the device of the generator, which is all that it draws with."""

@@ -267,10 +267,7 @@ def _formed(seats: Sequence[Seat], recordings: Recordings) -> "_Group | None":
         return None
     finally:
         generator.set_state(drawn)
-    if reads_numbers or not _are_same(seats):
-        group.stack()
-    else:
-        group.share()
+    group.begin(is_shared=not reads_numbers and _are_same(seats))
     return group
 
 
@@ -333,6 +330,13 @@ class _Group:
         finally:
             first.network.eval()
 
+    def begin(self, *, is_shared: bool) -> None:
+        """Stack what the runs learn, or let them share what the first one does."""
+        first, self._is_shared = self._first, is_shared
+        (self.share if is_shared else self.stack)()
+        kind, optimizer = (first.state.teacher is None, is_shared), first.optimizer if is_shared else self._adam
+        self._repeater = Repeater(optimizer, first.state.generator, self._recordings, kind)
+
     def stack(self) -> None:
         """Make the parameters and moments of the runs parts of the stacked ones."""
         states = [seat.training.optimizer.state for seat in self.seats]
@@ -345,7 +349,6 @@ class _Group:
             for place, (known, parameter) in enumerate(pairs):
                 parameter.data = weight.data.select(dim, place)
                 known[parameter] = {key: one.select(dim, place) if one.dim() else one for key, one in state.items()}
-        self._repeater = Repeater(self._adam, self._first.state.generator, self._recordings)
 
     def share(self) -> None:
         """Make the parameters and moments of the first run those of all."""
@@ -355,11 +358,10 @@ class _Group:
             for seat, own in zip(self.seats[1:], others, strict=True):
                 own[name].data = parameter.data
                 seat.training.optimizer.state[own[name]] = state
-        self._repeater, self._is_shared = Repeater(optimizer, self._first.state.generator, self._recordings), True
 
     def step(self) -> None:
         """One step of all; each finds its terms at its seat."""
-        assert self._repeater is not None, "parameters are stacked, or shared"
+        assert self._repeater is not None, "they have begun"
         assert all(seat.terms is None for seat in self.seats), "they take one epoch each in turn"
         terms = self._repeater(partial(self._first.step, self._batch) if self._is_shared else self.stacked_step)
         drawn = self._first.state.generator.get_state()
