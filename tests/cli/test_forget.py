@@ -143,7 +143,7 @@ def test_sparse_features_and_names_as_labels(command: Command, tiny: Dataset) ->
     assert "[/bee]" in command(*forget, "[/bee]").out, "a name is no markup"
 
     numbered = write("n.npz", view(tiny))
-    complaint(command("forget", "m.safetensors", "--rows", numbered, "--which", 3), "numbers", "strings")
+    complaint(command("forget", "m.safetensors", "--rows", numbered, "--which", 3), "Class 0 was never learned")
 
 
 # ---------------------------------------------------------------------- forget: refused, and nothing is changed
