@@ -141,7 +141,6 @@ CALLS: dict[str, Callable[[Any, Any, Any], object]] = {
     "rename_class to": lambda model, data, value: ipal.rename_class(model, 0, value),
     "merge_classes": lambda model, data, value: ipal.merge_classes(model, value, 0),
     "merge_classes into": lambda model, data, value: ipal.merge_classes(model, [0, 1], value),
-    "relabel": lambda model, data, value: ipal.relabel(model, value),
     "forget_class": lambda model, data, value: ipal.forget_class(model, value, data),
     "forget_nodes": lambda model, data, value: ipal.forget_nodes(model, value),
     "merge_models": lambda model, data, value: ipal.merge_models(model, value),
