@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ipal.data import datasets
 from ipal.estimator.registry import METHODS
+from ipal.methods.base import Trained
 from ipal.runs.memory_plan import parse_bytes
 
 GIB = 2**30
@@ -77,7 +78,6 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.size == "small":
         chosen.graph = "synthetic:nodes=600,classes=4,features=16"
-    options = ("--set", "train.epochs=1")
     print(f"{chosen.graph}, mapped from files; GiB\n")
     print("| method | limit | way | estimated | peak | |\n|---|---|---|---|---|---|")
     held = True
@@ -85,6 +85,7 @@ def main() -> None:
         graph = Path(folder) / "mapped.graph"
         datasets.convert(chosen.graph, graph)
         for method in chosen.methods:
+            options = ("--set", "train.epochs=1") if issubclass(METHODS.find(method), Trained) else ()
             limits = [chosen.limit]
             for limit in limits:
                 runs = [f"{folder}/{method}-{limit}-{turn}" for turn in range(chosen.repeats)]

@@ -295,10 +295,7 @@ def options(bases: Bases, case: Case) -> None:
 
 
 def requests(bases: Bases, case: Case) -> None:
-    from ipal.deploy.serving.limits import Limits
-    from ipal.deploy.serving.questions import read_question
-
-    from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
+    from ipal.deploy.serving.bodies import JSON, NPZ, Limits, json_body, npz_body, read_question
 
     draw = case.random
     graph = _graph(bases)

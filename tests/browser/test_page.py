@@ -47,7 +47,7 @@ def _column(page: Page, key: str, at: int) -> list[str]:
 
 def test_all_charts_are_drawn_and_nothing_is_complained_of(tab: Tab):
     figures = tab.page.locator("figure[data-chart]")
-    assert figures.count() == 7
+    assert figures.count() == 6
     assert tab.page.locator("figure .plot > svg").count() == figures.count()
     tab.calm()
 

@@ -216,7 +216,7 @@ def test_a_class_without_a_node_in_the_batch_has_no_prototype(method: type, tiny
         rest = {
             "hard": directions[hardest],
             "hard_labels": torch.zeros(len(hardest), dtype=torch.int64),
-            "replayed": losses.unit(memory.sample(context.old, 10, random(5))),
+            "replayed": losses.unit(memory.of(context.old).draw(10, random(5))),
         }
     expected = losses.prototype_contrast(directions, labels, mu, 1.0, **rest)
     torch.testing.assert_close(terms["contrast"], expected)

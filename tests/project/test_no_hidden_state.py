@@ -37,12 +37,15 @@ CHANGING = {
 CACHES = {"cache", "lru_cache"}
 READ_ONLY = {"Final", "Mapping", "Sequence", "Set", "Collection", "Iterable"}
 
-ALLOWED = {"backend/cuda_kernels.py:compiled", "estimator/settings.py:settings_model"}
+ALLOWED = {
+    "backend/cuda_kernels.py:kernels",
+    "estimator/settings.py:settings_model",
+    "runs/environment.py:machine_facts",
+}
 """What is known and stays, as module:name; what is put right must be removed here.
 
-A compiled kernel follows from type and device alone and never changes. Handed down, every sparse matrix would carry it,
-and every learner would compile its own. The model of a method's settings follows from its class alone, and takes
-milliseconds to make.
+All three follow from their arguments, or from the machine, and never change while a program runs: compiled kernels, the
+model of a method's settings, and versions and processor. Handed down, every sparse matrix would carry the first.
 """
 
 

@@ -142,7 +142,7 @@ def _groups(ascending: Tensor) -> tuple[slice, Tensor]:
 
 
 def _values(x: Any) -> np.ndarray:
-    return x.data if sp.issparse(x) else x
+    return np.asarray(x.data if sp.issparse(x) else x)
 
 
 def _rows(task: Task, some: Tensor) -> sp.csr_array:

@@ -22,21 +22,26 @@ GAMMA, GAMMA_RANGE = "ipal.gamma", (0.1, 1.0)
 """Figure 6: the weighting factor and its grid."""
 THEOREM1 = ("pr", "pcl")
 """The drift of the second is below that of the first."""
-PRINTED: dict[tuple[str, str], tuple[Spread | None, Spread | None]] = {}
-"""AP and AF as printed, by (dataset, method) or (dataset, switch); None for a dash, or no number."""
 
 
 def _score(text: str) -> Spread | None:
     return None if text == "-" else Spread(*map(float, text.split("±")))
 
 
-for _method, _row in _DATA["table1"].items():
-    _scores = list(map(_score, _row.split()))
-    for _dataset, _both in zip(DATASETS, zip(_scores[::2], _scores[1::2], strict=True), strict=True):
-        PRINTED[_dataset, _method] = _both
-for _switch, _row in _DATA["table2"].items():
-    for _dataset, _text in zip(DATASETS, _row.split(), strict=False):
-        PRINTED[_dataset, _switch] = (_score(_text), None)
+def _printed() -> dict[tuple[str, str], tuple[Spread | None, Spread | None]]:
+    found: dict[tuple[str, str], tuple[Spread | None, Spread | None]] = {}
+    for method, row in _DATA["table1"].items():
+        scores = list(map(_score, row.split()))
+        for dataset, both in zip(DATASETS, zip(scores[::2], scores[1::2], strict=True), strict=True):
+            found[dataset, method] = both
+    for switch, row in _DATA["table2"].items():
+        for dataset, text in zip(DATASETS, row.split(), strict=False):
+            found[dataset, switch] = (_score(text), None)
+    return found
+
+
+PRINTED = _printed()
+"""AP and AF as printed, by (dataset, method) or (dataset, switch); None for a dash, or no number."""
 
 
 def plain_name(name: str) -> str:
