@@ -105,7 +105,6 @@ PARTS = [
     "y",
     "train_mask",
     "test_mask",
-    "new_y",
     "forget_mask",
     "adj_t",
     "ids",
@@ -138,14 +137,14 @@ def as_data(part: str, value: Any) -> object:
 
 def as_edit(part: str, value: Any) -> object:
     learner = ipal.NCM().partial_fit(Data(**sound()))
-    data = Data(**sound(), new_y=(YT + 1) % 4, forget_mask=torch.arange(N) < 2)
+    data = Data(**sound(), forget_mask=torch.arange(N) < 2)
     data[part] = value
-    return ipal.relabel(learner, data)
+    return ipal.forget_rows(learner, data)
 
 
 USES: dict[str, Callable[[str, Any], object]] = {
     "Data": as_data,
-    "correction": as_edit,
+    "departure": as_edit,
     "dict": lambda part, value: ipal.graph_from(sound() | {part: value}),
     "dict alone": lambda part, value: ipal.graph_from({"edge_index": value, part: value}),
     "graph": lambda part, value: ipal.graph_from(value),
@@ -179,7 +178,7 @@ def tried(use: Callable[[], object]) -> None:
 def test_odd_values_are_read_or_refused(use: str) -> None:
     whole = use in ("graph", "pair", "matrix and x", "matrix's x", "ids of nodes", "ends of edges")
     whole = whole or use == "weights of edges"
-    parts = PARTS[:1] if whole else ("new_y", "train_mask") if use == "correction" else PARTS
+    parts = PARTS[:1] if whole else ("forget_mask", "train_mask") if use == "departure" else PARTS
     for name, make in VALUES.items():
         for part in parts:
             with warnings.catch_warnings():
@@ -226,14 +225,13 @@ CALLS: dict[str, Callable[[Any, Any, Any], object]] = {
     "rename_class to": lambda model, data, value: ipal.rename_class(model, 0, value),
     "merge_classes": lambda model, data, value: ipal.merge_classes(model, value, 0),
     "merge_classes into": lambda model, data, value: ipal.merge_classes(model, [0, 1], value),
-    "relabel": lambda model, data, value: ipal.relabel(model, value),
     "forget_class": lambda model, data, value: ipal.forget_class(model, value, data),
     "forget_rows": lambda model, data, value: ipal.forget_rows(model, value),
     "forget_nodes": lambda model, data, value: ipal.forget_nodes(model, value),
     "merge_models": lambda model, data, value: ipal.merge_models(model, value),
     **{
         f"{name} of": lambda model, data, value, name=name: getattr(ipal, name)(value, data)
-        for name in ("score_unknown", "predict_sets", "discover", "relabel", "forget_rows", "forget_nodes")
+        for name in ("score_unknown", "predict_sets", "discover", "forget_rows", "forget_nodes")
     },
     "graph_from directed": lambda model, data, value: ipal.graph_from(data, directed=value),
     "graph_from features": lambda model, data, value: ipal.graph_from(*tables(), features=value),
