@@ -23,9 +23,8 @@ from ipal.estimator.edits import forget_nodes as forget_nodes
 from ipal.estimator.edits import forget_rows as forget_rows
 from ipal.estimator.edits import merge_classes as merge_classes
 from ipal.estimator.edits import merge_models as merge_models
-from ipal.estimator.edits import relabel as relabel
 from ipal.estimator.edits import rename_class as rename_class
-from ipal.estimator.functions import explain as explain
+from ipal.estimator.explain import explain as explain
 from ipal.estimator.learner import Learner as Learner
 from ipal.estimator.learners import DPCR as DPCR
 from ipal.estimator.learners import EFC as EFC

@@ -311,16 +311,16 @@ def explain(error: ValidationError, known: Iterable[str], prefix: str = "", sett
     parts = _keys(first["loc"])
     path = prefix + ".".join(settings if part == "settings" else part for part in parts)
     if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        return ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, known)}", path)
+        return ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, known)}")
     if first["type"] == "missing":
-        return ConfigError(f"The setting '{path}' is missing.", path)
+        return ConfigError(f"The setting '{path}' is missing.")
     # For a union, the messages of all branches.
     same = [one["msg"] for one in error.errors() if _keys(one["loc"])[: len(parts)] == parts]
     said = [message.removeprefix("Value error, ") for message in same]
     problem = ", or ".join(message[0].lower() + message[1:] for message in said)
     given = first["input"]
     shown = f"'{shortened(given)}'" if isinstance(given, str) else shortened(given)
-    return ConfigError(f"The setting '{path}' cannot be {shown}: {problem}.", path)
+    return ConfigError(f"The setting '{path}' cannot be {shown}: {problem}.")
 
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:

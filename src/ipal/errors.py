@@ -58,11 +58,6 @@ class IpalError(Exception):
 class ConfigError(IpalError, ValueError):
     """An option, a setting or a configuration file is wrong."""
 
-    def __init__(self, message: str, setting: str | None = None) -> None:
-        super().__init__(message)
-        self.setting = setting
-        """The dotted name of the wrong setting, so that its line in a file can be found."""
-
 
 class NotFittedError(ConfigError, AttributeError):
     """A model was asked for what it has not learned yet; as scikit-learn's, so that `hasattr` says no."""

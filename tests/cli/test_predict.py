@@ -95,7 +95,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(command: Command, model:
     ("options", "words"),
     [
         (["--graph", "narrow.npz"], ["3 features", "trained on 5"]),
-        (["--graph", "bare.npz"], ["features", "trained on 5"]),
+        (["--graph", "bare.npz"], ["no features"]),
         (["--graph", "nothing.npz"], ["does not exist"]),
         (["--graph", "no-such-name"], ["Unknown dataset"]),
         (["--graph", "no-edges.npz"], ["lacks the array(s) edge_index"]),

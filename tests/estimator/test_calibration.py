@@ -207,13 +207,6 @@ def test_calibration_power_is_one_where_nothing_is_known() -> None:
         assert sure_of(0, [5, 5], 0.9, right).power(torch.tensor([10, 10])) == 1
 
 
-def test_calibration_power_of_nodes_that_were_asked() -> None:
-    # Eight nodes say 0.9 for class 0; six are right, of which the two of class 1 stand for as many known nodes each.
-    logs, labels = torch.tensor([[0.9, 0.1]] * 8).double().log(), torch.tensor([0] * 6 + [1] * 2)
-    asked = Asked(labels, logs, torch.zeros(8), torch.zeros(8), torch.zeros(8))
-    assert shown(asked, torch.tensor([60, 20]), 0).power(torch.tensor([60, 20])) == pytest.approx(0.5, rel=1e-2)
-
-
 # ---------------------------------------------------------------------- who is asked
 
 

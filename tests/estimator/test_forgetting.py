@@ -12,11 +12,10 @@ import pytest
 import ipal
 from faults import forgetting
 from faults.core import Failed
-from faults.forgetting import CHANGES, Months, must_answer_alike, must_be_equal, tried
+from faults.forgetting import CHANGES, Months, must_be_equal, tried
 from ipal.errors import DataError, Qualified, StoreError
 from ipal.estimator import history
 from ipal.estimator.open_world.calibration import Calibration
-from ipal.state.value import flatten
 from tests.closed_form.analytic_support import Refused
 
 # Months may bring a class with too few nodes to be asked: that is said, and the same for both models.
@@ -39,16 +38,14 @@ def test_a_model_that_forgot_is_the_one_that_never_learned(seed: int, tmp_path: 
     tried(seed, tmp_path)
 
 
-def test_the_cases_try_every_change_and_models_that_can_reject() -> None:
-    kinds, calibrated, directed = set(), 0, 0
+def test_the_cases_try_every_change_and_graphs_of_both_kinds() -> None:
+    kinds, directed = set(), 0
     for seed in seeds(CASES):
         drawn = np.random.default_rng(seed)
-        months, (learner, _) = forgetting.drawn(drawn), forgetting.learner_of(drawn)
-        calibrated += bool(months.taught(learner).model_.calibration)
-        directed += learner.model_.schema.directed
+        directed += forgetting.drawn(drawn).directed
+        forgetting.learner_of(drawn)
         kinds |= set(drawn.choice(len(CHANGES), int(drawn.integers(1, 3))).tolist())
     assert kinds == set(range(len(CHANGES)))
-    assert calibrated > 0.8 * CASES
     assert 0 < directed < CASES
 
 
@@ -115,20 +112,6 @@ def persons(months: Months, month: int, number: int = 2) -> np.ndarray:
 
 def marked(months: Months, gone: np.ndarray) -> list[Any]:
     return [replace(graph, forget_mask=gone[graph.ids]) for graph in months.graphs()]
-
-
-def test_the_calibration_of_a_model_that_forgot_is_that_of_one_that_never_learned(months: Months) -> None:
-    gone = persons(months, 0, 20)
-    learner = months.taught(small())
-    before = learner.model_.calibration
-    ipal.forget_nodes(learner, marked(months, gone))
-    never = months.without(gone).taught(small())
-    found, expected = (flatten(one.model_.calibration, "calibration") for one in (learner, never))
-    for name, tensor in found.items():
-        assert np.array_equal(tensor, expected[name]), name
-    assert not np.array_equal(before.novelty, never.model_.calibration.novelty)
-    assert len(before.task) == 3
-    must_answer_alike(learner, never, months.without(gone).graphs()[-1], exact=True)
 
 
 def test_no_later_event_names_a_class_that_is_forgotten(months: Months, tmp_path: Path) -> None:
@@ -252,18 +235,6 @@ def test_the_missing_graphs_are_counted_and_named_by_their_day(months: Months) -
         ipal.forget_nodes(learner, [third, first])
     with Refused(learner, "Graph 2 of those given is none that taught the model"):
         ipal.forget_nodes(learner, [first, replace(second, train_mask=first.train_mask.repeat(9)[: second.num_nodes])])
-
-
-def test_nobody_is_forgotten_twice(months: Months) -> None:
-    gone = persons(months, 0)
-    for forget in (ipal.forget_nodes, ipal.forget_rows):
-        graphs = [replace(graph, forget_mask=graph.forget_mask & graph.train_mask) for graph in marked(months, gone)]
-        learner = forget(months.taught(small()), graphs)
-        with Refused(learner, "none that taught the model", "without what was forgotten since"):
-            forget(learner, graphs)
-    learner = ipal.forget_class(months.taught(small()), "anchovy", months.graphs())
-    with Refused(learner, "Class anchovy was never learned"):
-        ipal.forget_class(learner, "anchovy", months.graphs())
 
 
 def test_after_a_merger_it_is_refused_and_before_it_is_not(months: Months) -> None:

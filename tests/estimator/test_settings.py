@@ -1,5 +1,6 @@
 """Every setting of every method does something."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ipal.data.streams import TaskStream
 from ipal.errors import ConfigError
 from ipal.estimator import files
 from ipal.estimator.registry import METHODS
-from ipal.estimator.settings import describe, learner_config, own_settings
+from ipal.estimator.settings import describe, learner_config, own_settings, settings_model
 from ipal.report import paper
 from ipal.runs.resolved import resolve
 from tests.learning import learned
@@ -92,116 +93,71 @@ def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, s
     assert not same
 
 
-# Setting, default, a value that is just allowed, one that is not: what docs and published runs rely on.
-TAU = ("tau", 0.07, 0.01, 0.0)
-STEPS = ("steps", 10, 0, -1)
-RANGES = {
-    "ipal": [
-        TAU,
-        ("gamma", 3.0, 0.0, -0.01),
-        ("products", "cosine", "raw", "other"),
-        ("alpha", 0.85, 0.0, -0.01),
-        ("alpha", 0.85, 0.99, 1.0),
-        ("beta", 0.1, -1.0, None),
-        ("k", 10, 1, 0),
-        ("subset", 100, 1, 0),
-        ("boundary", True, False, "perhaps"),
-        ("replay", True, False, "perhaps"),
-        ("distillation", "ipad", "fd", "other"),
-        ("node_weights", "uniform", "degree", "other"),
-        ("hardness", "entropy", "margin", "other"),
-        ("compensation", "softmax", "printed", "other"),
-    ],
-    "ipal-online": [("momentum", None, 0.0, -0.01), ("momentum", None, 0.99, 1.0)],
-    "bare": [("competing", "seen", "current", "other")],
-    "ewc": [("strength", 1e5, 0.0, -0.01), ("fisher", "per-node", "batch", "other")],
-    "mas": [("strength", 1.0, 0.0, -0.01)],
-    "joint": [("label_smoothing", 0.1, 0.99, 1.0)],
-    "lwf": [("strength", 1.0, 0.0, -0.01), ("softening", 2.0, 0.01, 0.0)],
-    "gem": [("memory", 100, 1, 0), ("hops", 1, 0, -1), ("margin", 0.5, 0.0, -0.01)],
-    "twp": [
-        ("loss_strength", 1e4, 0.0, -0.01),
-        ("topology_strength", 100.0, 0.0, -0.01),
-        ("beta", 0.001, 0.0, -0.01),
-    ],
-    "er-gnn": [("budget", 100, 1, 0), ("choice", "mean", "coverage", "other"), ("distance", 0.5, 0.01, 0.0)],
-    "polo": [("replay_strength", 10.0, 0.0, -0.01), ("kappa", 3.0, 0.0, -0.01), ("rho", 1.0, 0.0, -0.01)],
-    "efc": [
-        ("strength", 10.0, 0.0, -0.01),
-        ("damping", 0.1, 0.0, -0.01),
-        ("ridge", 0.1, 0.01, 0.0),
-        ("sigma", 0.2, 0.01, 0.0),
-        ("samples", 20, 1, 0),
-    ],
-    "adagauss": [
-        ("competing", "current", "seen", "other"),
-        ("strength", 10.0, 0.0, -0.01),
-        ("bound", 1.0, 0.0, -0.01),
-        ("shrinkage", 0.5, 0.001, 0.0),
-        ("shrinkage", 0.5, 1.0, 1.01),
-        ("samples", 2000, 1, 0),
-        ("adapter_steps", 300, 0, -1),
-    ],
-    "dpcr": [
-        ("strength", 1.0, 0.0, -0.01),
-        ("softening", 2.0, 0.01, 0.0),
-        ("epsilon", 0.01, 0.001, 0.0),
-        ("share", 0.9999, 0.01, 0.0),
-        ("share", 0.9999, 1.0, 1.01),
-        ("ridge", 0.001, 1e-6, 0.0),
-    ],
-    "pr": [("samples", 10, 1, 0), ("competing", "current", "seen", "other")],
-    "pcl": [TAU],
-    "ncm": [
-        TAU,
-        ("steps", 10, 0, -1),
-        ("restart", 0.3, 0.0, -0.01),
-        ("restart", 0.3, 0.99, 1.0),
-        ("nearness", "cosine", "distance", "other"),
-    ],
-    "slda": [
-        STEPS,
-        ("restart", 0.15, 0.0, -0.01),
-        ("restart", 0.15, 0.99, 1.0),
-        ("shrinkage", 0.5, 0.001, 0.0),
-        ("shrinkage", 0.5, 1.0, 1.01),
-    ],
-    "analytic": [
-        ("width", 4096, 4, 3),
-        ("width", 4096, 2**17, 2**17 + 1),
-        ("steps", None, 0, -1),
-        ("restart", None, 0.0, -0.01),
-        ("restart", None, 0.99, 1.0),
-        ("restart", None, (0.0, 0.99), (0.5, 1.0)),
-        ("restart", None, (0.5,) * 8, (0.5,) * 9),
-        ("restart", None, (0.5,), ()),
-        ("ridge", None, 1e-9, 0.0),
-        ("sums", "pooled", "per-class", "auto"),
-        ("memory", 1.0, 0.01, 0.0),
-    ],
+# What docs and published runs rely on.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "ipal": {"tau": 0.07, "gamma": 3.0, "alpha": 0.85, "beta": 0.1, "k": 10, "subset": 100, "products": "cosine"}
+    | {"distillation": "ipad", "node_weights": "uniform", "hardness": "entropy", "compensation": "softmax"}
+    | {"boundary": True, "replay": True},
+    "ipal-online": {"momentum": None},
+    "bare": {"competing": "seen"},
+    "ewc": {"strength": 1e5, "fisher": "per-node"},
+    "mas": {"strength": 1.0},
+    "joint": {"label_smoothing": 0.1},
+    "lwf": {"strength": 1.0, "softening": 2.0},
+    "gem": {"memory": 100, "hops": 1, "margin": 0.5},
+    "twp": {"loss_strength": 1e4, "topology_strength": 100.0, "beta": 0.001},
+    "er-gnn": {"budget": 100, "choice": "mean", "distance": 0.5},
+    "polo": {"replay_strength": 10.0, "kappa": 3.0, "rho": 1.0},
+    "efc": {"strength": 10.0, "damping": 0.1, "ridge": 0.1, "sigma": 0.2, "samples": 20},
+    "adagauss": {"competing": "current", "strength": 10.0, "bound": 1.0, "shrinkage": 0.5, "samples": 2000}
+    | {"adapter_steps": 300},
+    "dpcr": {"strength": 1.0, "softening": 2.0, "epsilon": 0.01, "share": 0.9999, "ridge": 0.001},
+    "pr": {"competing": "current", "samples": 10},
+    "pcl": {"tau": 0.07},
+    "ncm": {"tau": 0.07, "steps": 10, "restart": 0.3, "nearness": "cosine"},
+    "slda": {"steps": 10, "restart": 0.15, "shrinkage": 0.5},
+    "analytic": {"width": 4096, "steps": None, "restart": None, "ridge": None, "sums": "pooled", "memory": 1.0},
+}
+# A value at each kind of limit, and one beyond it; none is allowed at an exclusive one.
+EDGES: dict[str, Callable[[Any], tuple[Any, Any]]] = {
+    "minimum": lambda least: (least, least - 1e-3 if least else -1),
+    "maximum": lambda most: (most, most + 1),
+    "exclusiveMinimum": lambda least: (least + 1e-3, least),
+    "exclusiveMaximum": lambda end: (end - 1 if end > 1 else end - 1e-3, end),
+    "enum": lambda words: (words[-1], "other"),
 }
 
 
+def edges(schema: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """Of every limit of a setting a value that is just allowed, and one that is not."""
+    found = [edges(each) for each in schema.get("anyOf", [])]
+    found += [[of(schema[limit]) for limit, of in EDGES.items() if limit in schema]]
+    if "items" in schema:
+        found += [[((one,), (0.5, wrong)) for one, wrong in edges(schema["items"])]]
+        found += [[((0.5,) * schema["maxItems"], (0.5,) * (schema["maxItems"] + 1)), ((0.5,), ())]]
+    return [pair for each in found for pair in each]
+
+
 @pytest.mark.parametrize(
-    ("method", "setting", "default", "allowed", "refused"),
-    [(method, *each) for method, settings in RANGES.items() for each in settings],
+    ("method", "setting"), [(name, setting) for name, method in METHODS.items() for setting in own_settings(method)]
 )
-def test_a_setting_has_its_default_and_its_range(
-    method: str, setting: str, default: Any, allowed: Any, refused: Any
-) -> None:
+def test_a_setting_is_held_to_its_range(method: str, setting: str) -> None:
     known = METHODS[method]
-    assert getattr(learner_config(known, {}).method, setting) == default
-    assert getattr(learner_config(known, {setting: allowed}).method, setting) == allowed
-    with pytest.raises(ConfigError, match=setting):
-        learner_config(known, {setting: refused})
+    schema = settings_model(known).model_json_schema()["properties"][setting]
+    pairs = edges(schema)
+    assert pairs or schema["type"] == "boolean" or setting == "beta"
+    for allowed, refused in pairs or [(schema["default"], "perhaps")]:
+        assert getattr(learner_config(known, {setting: allowed}).method, setting) == allowed
+        with pytest.raises(ConfigError, match=setting):
+            learner_config(known, {setting: refused})
 
 
-def test_every_setting_has_a_default_and_a_range_here() -> None:
+def test_every_setting_has_its_default() -> None:
     for name, method in METHODS.items():
-        listed = {setting for setting, *_ in RANGES.get(name, [])}
-        # Inherited by all with a head and tried with one of them; those of the method that this one extends.
-        inherited = {"competing"} | {setting for base in method.__bases__ for setting in own_settings(base)}
-        assert set(own_settings(method)) - listed <= inherited, name
+        made, inherited = learner_config(method, {}).method, {"competing": "seen"} | DEFAULTS["ipal"]
+        for setting in own_settings(method):
+            default = DEFAULTS[name].get(setting, inherited.get(setting))
+            assert getattr(made, setting) == default, (name, setting)
 
 
 @pytest.mark.parametrize("where", ["isolated", "seen"])

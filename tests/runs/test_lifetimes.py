@@ -1,12 +1,9 @@
 """Nothing of a run stays in memory when it ends, fails or is interrupted: reference counting alone frees it."""
 
 import gc
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +21,7 @@ from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.engine.executors import recorded
-from ipal.engine.executors.recorded import Automatic, RecordedSteps, Recordings, can_record
+from ipal.engine.executors.recorded import Automatic, RecordedSteps, Recordings
 from ipal.engine.trainer import Steps, Training
 from ipal.estimator.model import Model, empty_model
 from ipal.estimator.registry import METHODS
@@ -191,90 +188,6 @@ def test_weights_of_few_rules_are_kept(data: Dataset) -> None:
     assert centrality.node_weights(data.graph, "pagerank", 0.19) is newest
 
 
-# ---------------------------------------------------------------------- a recording itself
-
-
-class Device:
-    """Stands in for CUDA: notes what is done in which order."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-
-    def installed(self, monkeypatch: pytest.MonkeyPatch) -> "Device":
-        device, done = self, self.done
-
-        class Graph:
-            def register_generator_state(self, generator: torch.Generator) -> None:
-                done.append("generator")
-
-            def capture_begin(self, pool: int, capture_error_mode: str) -> None:
-                done.append(f"capture into {pool}")
-
-            def capture_end(self) -> None:
-                done.append("end of capture")
-
-            def replay(self) -> None:
-                done.append("replay")
-
-            def reset(self) -> None:
-                done.append("graph reset")
-
-        class Pool:
-            id = 7
-
-            def __del__(self) -> None:
-                done.append("pool gone")
-
-        class Within:
-            def __init__(self, *_: object) -> None: ...
-            def __enter__(self) -> None: ...
-            def __exit__(self, *_: object) -> None: ...
-
-        stream = SimpleNamespace(wait_stream=lambda other: None)
-        for name, value in {
-            "CUDAGraph": Graph,
-            "MemPool": Pool,
-            "Stream": lambda: stream,
-            "current_stream": lambda: stream,
-            "stream": Within,
-            "device": Within,
-        }.items():
-            monkeypatch.setattr(torch.cuda, name, value)
-        clear = lambda: done.append("workspaces cleared")  # noqa: E731
-        monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", clear, raising=False)
-        return device
-
-
-def test_recordings_share_memory_and_give_it_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device().installed(monkeypatch)
-    captured = ["workspaces cleared", "capture into 7", "end of capture", "workspaces cleared"]
-    recordings = Recordings()
-    recorded = recordings.record(lambda: {"loss": torch.tensor(2.0)}, torch.Generator())
-    assert device.done == [*captured, "generator", *captured]
-    device.done.clear()
-    assert recorded() == {"loss": torch.tensor(2.0)}
-    recorded.close()
-    recordings.record(lambda: {"loss": torch.tensor(2.0)}, torch.Generator()).close()
-    assert device.done == ["replay", "graph reset", "generator", *captured, "graph reset"]
-    device.done.clear()
-    del recordings
-    assert device.done == ["graph reset", "pool gone"]
-
-
-def test_a_step_that_cannot_be_recorded_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device().installed(monkeypatch)
-
-    def fails() -> Terms:
-        raise RuntimeError("no")
-
-    recordings = Recordings()
-    with pytest.raises(RuntimeError, match="no") as caught:
-        recordings.record(fails, torch.Generator())
-    assert device.done[-2:] == ["end of capture", "workspaces cleared"]
-    del caught, recordings
-    assert device.done[-2:] == ["graph reset", "pool gone"]
-
-
 def test_what_cannot_be_repeated_is_not_recorded(
     tiny_stream: TaskStream, repeated: list[Repeated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,23 +212,3 @@ def test_what_cannot_be_repeated_is_not_recorded(
     monkeypatch.setattr(recorded, "watched", lambda step: (step(), True))
     waiting = Recordings()
     assert [recorded_after(5, waiting) for _ in range(2)] == [0, 0]
-
-
-def test_a_step_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    modes = list[Any]()
-    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
-
-    def step(waits: bool) -> Terms:
-        warnings.warn(f"called a {'synchronizing' if waits else 'quick'} CUDA operation", stacklevel=1)
-        return {}
-
-    assert [recorded.watched(partial(step, waits)) for waits in (True, False)] == [({}, True), ({}, False)]
-    assert modes == ["warn", 0] * 2
-
-
-def test_only_a_gpu_whose_workspaces_can_be_cleared_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
-    assert [can_record(torch.device(name)) for name in ("cuda", "cpu")] == [True, False]
-    monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
-    assert not can_record(torch.device("cuda"))

@@ -13,7 +13,6 @@ from ipal import StoreError, TaskStream
 from ipal.backend.checks import check_same
 from ipal.estimator import files
 from ipal.estimator.model import Model
-from ipal.estimator.registry import METHODS
 from ipal.methods.bare import Bare
 from ipal.methods.base import Parameters, Space, TaskContext
 from ipal.state.snapshot import Snapshot
@@ -103,23 +102,3 @@ def test_what_does_not_fit_is_refused(
     tensors = {name: tensor for name, tensor in changed.items() if tensor is not None}
     with pytest.raises(StoreError, match=words):
         again(Snapshot(tensors, snapshot.facts), tmp_path / "m")
-
-
-NETWORK = {
-    f"{part}.{kind}.{number}" for part in ("encoder", "head") for kind in ("weights", "biases") for number in (0, 1)
-}
-LAYOUT = {
-    "ncm": {"memory.sum", "memory.count"},
-    "slda": {"memory.sums.sum", "memory.sums.count", "memory.scatter"},
-    "analytic": {
-        *("memory.sums.count", "memory.sums.total", "memory.sums.gram"),
-        *(f"memory.left_out.{name}" for name in ("task", "place", "loss", "count")),
-        "memory.tasks",
-    },
-    "ewc": NETWORK | {f"memory.{group}.{name}" for group in ("importance", "values") for name in NETWORK},
-}
-
-
-@pytest.mark.parametrize("method", LAYOUT)
-def test_names_in_files_are_those_of_fields(method: str, tiny_stream: TaskStream) -> None:
-    assert files.snapshot(learned(METHODS[method], tiny_stream, 2)).tensors.keys() == LAYOUT[method] | {"generator"}

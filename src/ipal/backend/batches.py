@@ -67,8 +67,7 @@ def check_fanouts(batch: Sampling, encoder: EncoderConfig) -> None:
     if fanouts != layers:
         example = list(fanouts_for(layers))
         raise ConfigError(
-            f"protocol.batch.fanouts names {fanouts} fan-out(s) for {layers} layers: give one for each, as {example}.",
-            "protocol.batch.fanouts",
+            f"protocol.batch.fanouts names {fanouts} fan-out(s) for {layers} layers: give one for each, as {example}."
         )
 
 

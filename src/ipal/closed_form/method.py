@@ -206,8 +206,7 @@ class Analytic(OnePass):
     def check_classes(self, classes: int) -> None:
         if classes > self.width:
             raise ConfigError(
-                f"analytic.width={self.width} is too few columns for {classes} classes: set at least {classes}.",
-                "analytic.width",
+                f"analytic.width={self.width} is too few columns for {classes} classes: set at least {classes}."
             )
         needed = 4 * int(np.prod(Sums.saved_shape(self.sums, self.width, classes)))
         if needed > self.memory * GIB:
@@ -224,8 +223,7 @@ class Analytic(OnePass):
         parts = len(self._walk(test_graph)[1])
         if self.width < 4 * parts:
             raise ConfigError(
-                f"analytic.width={self.width} is too few columns for {parts} restarts: set at least {4 * parts}.",
-                "analytic.width",
+                f"analytic.width={self.width} is too few columns for {parts} restarts: set at least {4 * parts}."
             )
 
     def working_memory(self, extents: Extents) -> tuple[int, int]:

@@ -28,8 +28,6 @@ from ipal.state.value import leaves, rebuilt
 from ipal.system import free_memory
 
 VALUES_AT_ONCE = 2**22
-FEW = 16
-"""Where less than one in so many features is not zero, gradients are taken of these alone."""
 
 Shares = Callable[[NDArray[Any]], NDArray[Any]]
 """From the gradient of a score to what every feature contributed, by the places of the features that are not zero."""
@@ -99,19 +97,13 @@ class NodeEvidence(TensorCompute):
         return values * 1  # which may be changed in place
 
     def _sampled(self, gradient: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """Features times gradients, some at a time: of all features, or of few each for itself."""
+        """Features times gradients, those of some nodes at a time."""
         (n, width), row = self.x.shape, np.repeat(np.arange(self.x.shape[0]), np.diff(self.x.indptr))
         parts = [np.zeros(0)]
-        if FEW * self.x.nnz < n * width:
-            step = max(1, VALUES_AT_ONCE // w.shape[1])
-            for at in range(0, self.x.nnz, step):
-                rows, columns = row[at : at + step], self.x.indices[at : at + step]
-                parts.append(np.einsum("ij,ij->i", gradient[rows], w[columns]))
-        else:
-            step = max(1, VALUES_AT_ONCE // width)
-            for begin in range(0, n, step):
-                some = slice(*self.x.indptr[[begin, min(n, begin + step)]])
-                parts.append((gradient[begin : begin + step] @ w.T)[row[some] - begin, self.x.indices[some]])
+        step = max(1, VALUES_AT_ONCE // width)
+        for begin in range(0, n, step):
+            some = slice(*self.x.indptr[[begin, min(n, begin + step)]])
+            parts.append((gradient[begin : begin + step] @ w.T)[row[some] - begin, self.x.indices[some]])
         return contribution(self.x.data, np.concatenate(parts))
 
     def _mixed(self, steps: int, restart: float) -> Tensor:

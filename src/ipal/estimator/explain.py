@@ -5,21 +5,26 @@ two.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ipal.data.graph import Graph, Nodes
+from ipal.data.graph_data import GraphData
 from ipal.data.labels import Labels
 from ipal.data.neighbourhood import neighbourhood
 from ipal.errors import DataError, NonFiniteError
+from ipal.estimator.convert.arrays import single
 from ipal.estimator.evidence import FixedDivisors, NodeEvidence
-from ipal.estimator.model import Model
+from ipal.estimator.model import Fitted, Model, model_of
 from ipal.methods.base import Compute
+
+if TYPE_CHECKING:  # for their names alone: importing them takes seconds
+    from torch_geometric.data import Data
 
 
 class Contribution(NamedTuple):
@@ -86,12 +91,6 @@ class Explanation:
             for place in strongest(found.data, count)
         ]
 
-    def most_for(self, share: float) -> tuple[Nodes, Nodes]:
-        """Nodes and features of this share of all pieces of evidence, those that spoke most for the predicted class."""
-        found = self.evidence.tocoo()
-        chosen = np.argsort(-found.data, kind="stable")[: max(1, round(share * len(found.data)))]
-        return self.nodes[found.row[chosen]], found.col[chosen].astype(np.int64)
-
     def __str__(self) -> str:
         """What was predicted, rather than what, and how clearly."""
         rather = "" if self.against is None else f" rather than class {self.against}"
@@ -139,6 +138,31 @@ def strongest(values: NDArray[np.float64], count: int) -> list[int]:
     """Places of the values that are farthest from zero, without zeros."""
     order = np.argsort(-abs(values), kind="stable")[:count]
     return [place for place in order.tolist() if values[place]]
+
+
+def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = None) -> Explanation:
+    """Which neighbours and features spoke for the class of a node, rather than for another.
+
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner.
+    data : Data or GraphData
+        A graph with `x` and `edge_index`.
+    node : int or str
+        The id of the node, or its number where the graph has no ids.
+    against : int or str, optional
+        The class to compare with. Default: the next best.
+
+    Returns
+    -------
+    Explanation
+    """
+    model, other = model_of(learner), None if against is None else single(against, "A class")
+    ids = data.ids if isinstance(data, GraphData) else None
+    name = single(node, "A node")
+    number = name if ids is None else int(data.nodes([name])[0])
+    return replace(explained(model, model.checked(data), number, other), ids=ids)
 
 
 def explained(model: Model, graph: Graph, node: int, against: Any = None) -> Explanation:

@@ -198,16 +198,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
 
-def explained(resolved: Resolved) -> CapacityError:
-    """What to do where memory has run out: what takes less, and how much."""
-    known, config = ways(resolved), resolved.config
-    takes = ", ".join(f"{way.bytes / GIB:.1f} GiB ({way.name})" for way in known)
-    advice = "use smaller batches (protocol.batch.nodes) or a narrower network"
-    if not isinstance(resolved.learner_config().method, Trained):
-        advice = "use fewer columns"
+def explained(device: str) -> CapacityError:
+    """What to do where memory has run out."""
     return CapacityError(
-        f"Out of memory on {config.device}. This run takes about {takes}: choose a way with --memory-limit, {advice}, "
-        "or a machine with more memory. What was saved is kept: the same command goes on from there."
+        f"Out of memory on {device}: set --memory-limit, smaller batches (protocol.batch.nodes), a narrower network or "
+        "fewer columns, or use a machine with more memory. What was saved is kept: the same command goes on from there."
     )
 
 

@@ -146,8 +146,7 @@ def _check_needs(method: Method, stream: type[Stream]) -> None:
             nearest = next(name for name, other in STREAMS.items() if need in other.gives)
             raise ConfigError(
                 f"The method '{method.name}' needs {need}, which the stream '{stream.name}' does not give: set "
-                f"protocol.stream={nearest}, or {instead}.",
-                "protocol.stream",
+                f"protocol.stream={nearest}, or {instead}."
             )
 
 

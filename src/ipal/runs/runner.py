@@ -159,7 +159,7 @@ def run_by_epochs(
             raise error.within(f"task {progress.task + 1} of {len(stream)}") from error
         except (MemoryError, RuntimeError) as error:
             if is_out_of_memory(error):
-                raise explained(resolved) from error
+                raise explained(config.device) from error
             raise
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
         result = _result(resolved, watch.fitted, progress)

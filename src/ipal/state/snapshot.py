@@ -48,7 +48,7 @@ class Snapshot:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process: bytes, as PyTorch would share the memory of tensors with it."""
-        return _of_bytes, (safetensors.torch.save(self._apart()), dict(self.facts))
+        return Snapshot.of, (b"".join(self._content()), Path("The pickled model"))
 
     def _apart(self) -> dict[str, Tensor]:
         """The tensors in main memory, each in its own: the library saves none under two names."""
@@ -59,8 +59,8 @@ class Snapshot:
                 tensors[name] = tensors[name].clone()
         return tensors
 
-    def save(self, path: Path) -> None:
-        """Equal snapshots give equal bytes. A new file is the user's alone."""
+    def _content(self) -> tuple[bytes, memoryview]:
+        """What a file holds, its header apart. Equal snapshots give equal bytes."""
         tensors = self._apart()
         facts = json.dumps(self.facts)
         metadata = {"format": FORMAT, "facts": facts, "checksum": _checksum(tensors, facts)}
@@ -69,9 +69,12 @@ class Snapshot:
         # The library would write the metadata in a random order: they are put into its header here.
         header = json.dumps({"__metadata__": metadata, **json.loads(content[8:own])}, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
+        return len(header).to_bytes(8, "little") + header, memoryview(content)[own:]
+
+    def save(self, path: Path) -> None:
+        """A new file is the user's alone."""
         with written_whole(path, private=True) as file:
-            file.write(len(header).to_bytes(8, "little") + header)
-            file.write(memoryview(content)[own:])
+            file.writelines(self._content())
 
     @classmethod
     def load(cls, path: Path) -> "Snapshot":
@@ -92,10 +95,6 @@ class Snapshot:
             if "facts" not in header or header.get("checksum") != _checksum(tensors, header["facts"]):
                 raise ValueError("not what was written")
             return cls(tensors, _parsed(header["facts"]))
-
-
-def _of_bytes(content: bytes, facts: dict[str, Any]) -> Snapshot:
-    return Snapshot(safetensors.torch.load(content), facts)
 
 
 def content_of(path: Path) -> bytes:

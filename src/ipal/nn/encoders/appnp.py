@@ -85,8 +85,7 @@ class APPNP(Encoder):
         if config.hidden < len(restarts):
             raise ConfigError(
                 f"encoder.hidden is {config.hidden}, which {len(restarts)} restarts cannot share: set one column or "
-                "more for each.",
-                "encoder.hidden",
+                "more for each."
             )
 
     @classmethod

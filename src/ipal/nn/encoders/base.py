@@ -92,10 +92,7 @@ class Encoder(nn.Module, ABC):
     def check(cls, config: EncoderConfig) -> None:
         """Refuse settings that do not fit the network, with a ConfigError."""
         if config.layers < cls.fewest_layers:
-            raise ConfigError(
-                f"encoder.layers is {config.layers}: '{cls.name}' takes {cls.fewest_layers} or more.",
-                "encoder.layers",
-            )
+            raise ConfigError(f"encoder.layers is {config.layers}: '{cls.name}' takes {cls.fewest_layers} or more.")
 
     @classmethod
     def reads_neighbours(cls) -> bool:

@@ -124,7 +124,6 @@ class GAT(Encoder):
                 raise ConfigError(
                     f"encoder.{setting} is {width}, which {config.heads} attention heads cannot share: set it to a "
                     "multiple of encoder.heads.",
-                    f"encoder.{setting}",
                 )
 
     def layer(self, seen: LayerInput, p: Parameters) -> Tensor:
