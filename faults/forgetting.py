@@ -19,6 +19,7 @@ from faults.core import Case, Failed, Part
 
 METHODS = ("analytic", "analytic", "analytic", "ncm", "slda")
 NAMES = np.array(["anchovy", "bittern", "cormorant", "dotterel", "egret", "fulmar"])
+NEW = ("gannet", "hoopoe")
 ROUNDING = 2e-3
 """Of the largest value, and of shares of nodes."""
 
@@ -159,7 +160,31 @@ def class_forgotten(random: np.random.Generator, months: Months) -> Change:
     )
 
 
-CHANGES = (nodes_forgotten, rows_forgotten, class_forgotten)
+def labels_corrected(random: np.random.Generator, months: Months) -> Change:
+    import ipal
+
+    wrong = months.teaches & (random.random(len(months.y)) < random.choice([0.02, 0.3]))
+    wrong[random.choice(np.flatnonzero(months.teaches))] = True
+    labels = np.unique(months.y)
+    right = np.where(wrong, labels[(np.searchsorted(labels, months.y) + 1) % len(labels)], months.y)
+    graphs = [replace(graph, new_y=right[graph.ids]) for graph in months.graphs()]
+    return Change(ipal.relabel, graphs, replace(months, y=right), int(months.month[wrong].min()))
+
+
+def class_split(random: np.random.Generator, months: Months) -> Change:
+    import ipal
+
+    label = random.choice(np.unique(months.y[months.teaches]))
+    own = (months.y == label) & months.teaches
+    moves = own & (random.random(len(own)) < random.choice([0.5, 1.0]))
+    moves[random.choice(np.flatnonzero(own))] = True
+    new = np.setdiff1d(NEW if months.y.dtype.kind == "U" else (98, 99), months.y)[0]
+    y = np.where(moves, new, months.y)
+    graphs = [replace(graph, new_y=y[graph.ids]) for graph in months.graphs()]
+    return Change(ipal.relabel, graphs, replace(months, y=y), int(months.month[moves].min()))
+
+
+CHANGES = (nodes_forgotten, rows_forgotten, class_forgotten, labels_corrected, class_split)
 
 
 def learner_of(random: np.random.Generator) -> tuple[Any, bool]:

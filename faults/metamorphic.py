@@ -403,6 +403,21 @@ def merged_classes(world: World) -> None:
     must_agree(expected, learner, world.data(), exact=False)
 
 
+def split_and_merged(world: World) -> None:
+    import ipal
+
+    world = world.changed(ridge=RIDGE)
+    method, tasks = world.one_of(*CLOSED), world.tasks()
+    learner, label = world.learned(method), world.classes[0]
+    new = np.array("zebra") if world.y.dtype.kind == "U" else np.array(99)
+    moves = tasks[0].train_mask & (world.y == label) & (world.random.random(len(world.y)) < 0.5)
+    if not moves.any():
+        return
+    ipal.relabel(learner, [replace(task, new_y=np.where(moves, new, task.y)) for task in tasks])
+    ipal.merge_classes(learner, [label, new[()]], label)
+    must_agree(world.learned(method), learner, world.data(), exact=False)
+
+
 def _leaving(world: World, task: Any) -> Array:
     """Some of those that teach, not all of a class."""
     chosen = task.train_mask & (world.random.random(len(world.y)) < 0.4)
@@ -520,6 +535,7 @@ RELATIONS: tuple[Callable[[World], None], ...] = (
     side_by_side,
     merged_models,
     merged_classes,
+    split_and_merged,
     forgotten,
     forgotten_and_learned_again,
     nodes_without_edges_or_labels,

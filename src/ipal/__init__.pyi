@@ -23,6 +23,7 @@ from ipal.estimator.edits import forget_nodes as forget_nodes
 from ipal.estimator.edits import forget_rows as forget_rows
 from ipal.estimator.edits import merge_classes as merge_classes
 from ipal.estimator.edits import merge_models as merge_models
+from ipal.estimator.edits import relabel as relabel
 from ipal.estimator.edits import rename_class as rename_class
 from ipal.estimator.explain import explain as explain
 from ipal.estimator.learner import Learner as Learner

@@ -1,4 +1,4 @@
-"""`ipal rename`: the model that was taught so; the rest is refused, unchanged."""
+"""`ipal rename` and `relabel`: the model that was taught so; the rest is refused, unchanged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,19 +28,36 @@ def test_a_renamed_class_in_a_file(
 
 
 @BOTH
-def test_classes_merged_in_files(command: Command, taught: Callable[..., Analytic], tiny: Dataset, sums: str) -> None:
+def test_classes_merged_split_and_corrected_in_files(
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset, sums: str
+) -> None:
     taught(sums)
-    command("rename", "m.safetensors", 0, 2, "--to", 2)
-    united = np.where(tiny.y == 0, 2, tiny.y)
+    parts = np.where((tiny.y == 2) & (np.arange(len(tiny.y)) % 2 == 0), 9, tiny.y)
+    write("parts.npz", view(tiny), new_y=parts)
+    assert "relabelled" in command("relabel", "m.safetensors", "--graph", "parts.npz").out
+    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=parts)), tiny)
+    right = np.where(np.arange(len(tiny.y)) % 9 == 0, 3, parts)
+    write("right.npz", view(tiny, y=parts), new_y=right)
+    assert "relabelled" in command("relabel", "m.safetensors", "--graph", "right.npz").out
+    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=right)), tiny)
+    command("rename", "m.safetensors", 9, 2, "--to", 2)
+    united = np.where(right == 9, 2, right)
     assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=united)), tiny)
-    assert [one["what"] for one in loaded("m.safetensors").history_] == ["learned", "merged"]
+    assert [one["what"] for one in loaded("m.safetensors").history_] == ["learned", "relabelled", "merged"]
 
 
-def test_names_that_are_strings(command: Command, tiny: Dataset) -> None:
+def test_names_that_are_strings_and_other_methods(command: Command, tiny: Dataset) -> None:
     names = np.array([f"class {label}" for label in tiny.y])
     saved(ipal.NCM().partial_fit(view(tiny, y=names)), "m.safetensors")
     command("rename", "m.safetensors", "class 1", "--to", "7")
     assert "7" in ipal.load("m.safetensors").classes_.tolist()
+    saved(ipal.PCL(train={"epochs": 1}).partial_fit(view(tiny)), "p.safetensors")
+    before = Path("p.safetensors").read_bytes()
+    write("right.npz", view(tiny), new_y=tiny.y + 1)
+    assert "'pcl' cannot forget or correct labels exactly" in complaint(
+        command("relabel", "p.safetensors", "--graph", "right.npz")
+    )
+    assert Path("p.safetensors").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -50,13 +67,21 @@ def test_names_that_are_strings(command: Command, tiny: Dataset) -> None:
         (("rename", "m.safetensors", 0, "--to", "zero"), "are whole numbers"),
         (("rename", "m.safetensors", 0, "--to", 1), "known already"),
         (("rename", "m.safetensors", 0, 1, "--to", 2), "known already"),
+        (("relabel", "m.safetensors", "--graph", "nowhere.npz"), "nowhere.npz does not exist"),
+        (("relabel", "m.safetensors", "--graph", "plain.npz"), "has no array new_y"),
+        (("relabel", "m.safetensors", "--graph", "same.npz"), "changes nothing that the model learned"),
+        (("relabel", "m.safetensors", "--graph", "words.npz"), "was never learned"),
         (("rename", "m.safetensors", 0, "--to", 9, "-o", "m.safetensors"), "exists already"),
     ],
 )
 def test_misuse_is_one_sentence_and_changes_nothing(
-    command: Command, taught: Callable[..., Analytic], arguments: tuple[object, ...], words: str
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset, arguments: tuple[object, ...], words: str
 ) -> None:
     taught()
+    write("plain.npz", view(tiny, y=tiny.y + 50))
+    write("same.npz", view(tiny), new_y=tiny.y)
+    names = np.char.add("class ", tiny.y.astype(str))
+    write("words.npz", view(tiny, y=names), new_y=tiny.y)
     before = Path("m.safetensors").read_bytes()
     assert words in complaint(command(*arguments))
     assert Path("m.safetensors").read_bytes() == before

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipal import NCM, Analytic, forget_class, forget_rows, merge_models
+from ipal import NCM, Analytic, forget_class, forget_rows, merge_models, relabel
 from ipal.closed_form.method import GIB
 from ipal.closed_form.ridge import RIDGES
 from ipal.closed_form.sums import numbers, rounded
@@ -113,6 +113,9 @@ def test_the_memory_that_sums_may_take_by_hand():
         learner.partial_fit(one.data(one.of(3)))
     with Refused(learner, "analytic.memory", error=CapacityError):
         merge_models(learner, one.model("per-class", one.of(3)))
+    with Refused(learner, "analytic.memory", error=CapacityError):
+        right = np.where(one.nodes == one.of(0)[0], 9, one.y)
+        relabel(learner, one.data(one.of(0, 1, 2)).update({"new_y": right}))
     small = replace(one, options={**one.options, "memory": 4096 / GIB})
     assert len(small.model("pooled", small.nodes).classes_) == len(one.classes)
     fresh = Analytic(**{**one.options, "memory": 4095 / GIB})

@@ -1,4 +1,4 @@
-"""Classes renamed and merged are those of a model that was taught so; the rest is refused."""
+"""Classes renamed, merged, split and corrected are those of a model that was taught so; the rest is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,10 @@ EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=lis
 WITH_SUMS = pytest.mark.parametrize("method", [NCM, SLDA])
 
 
-def labelled(case: Case, y: np.ndarray) -> Data:
+def labelled(case: Case, y: np.ndarray, train: Any = None, **more: Any) -> Data:
     """The graph of a case with other labels."""
-    mask = case.mask(case.nodes)
-    return Data(x=case.x, edge_index=torch.from_numpy(case.edges), y=torch.from_numpy(y), train_mask=mask)
+    mask = case.mask(case.nodes if train is None else train)
+    return Data(x=case.x, edge_index=torch.from_numpy(case.edges), y=torch.from_numpy(y), train_mask=mask, **more)
 
 
 def taught(case: Case, y: np.ndarray, sums: str = "per-class") -> Analytic:
@@ -112,13 +112,19 @@ def test_merged_classes_are_those_of_a_model_that_never_told_them_apart(case: Ca
 @WITH_SUMS
 @few
 @given(case=cases)
-def test_classes_of_class_means_are_merged_exactly(method: Any, case: Case) -> None:
+def test_classes_of_class_means_are_merged_and_corrected_exactly(method: Any, case: Case) -> None:
     made = {"steps": 2, "calibration": 0.0}
-    a, b = (int(label) for label in case.random.choice(case.classes, 2, replace=False))
+    a, b, c = (int(label) for label in case.random.choice(case.classes, 3, replace=False))
     learner = ipal.merge_classes(method(**made).partial_fit(case.data(case.nodes)), [a, b], into=b)
     united = np.where(case.y == a, b, case.y)
     told = method(**made).partial_fit(labelled(case, united))
     assert_same_sums(learner, told, case)
+    learner = told
+    right = np.where(case.random.random(len(united)) < 0.3, 60, united)
+    right = np.where(united == c, b, right)  # one class is left without a node
+    ipal.relabel(learner, labelled(case, united, new_y=torch.from_numpy(right)))
+    assert c not in learner.classes_
+    assert_same_sums(learner, method(**made).partial_fit(labelled(case, right)), case)
 
 
 def test_united_prototypes_are_moments_of_all_nodes() -> None:
@@ -167,14 +173,14 @@ def test_what_is_not_exact_is_refused_with_a_sentence(method: type[Method], tiny
     task, (first, *others) = tiny_stream.task(0), learner.classes_.tolist()
     labels = np.full(task.graph.num_nodes, first)
     labels[task.nodes] = task.labels
-    data = Data(x=task.graph.x, edge_index=torch.from_numpy(task.graph.edges), y=labels)
+    data = Data(x=task.graph.x, edge_index=torch.from_numpy(task.graph.edges), y=labels, new_y=labels + 100)
     data.train_mask = torch.zeros(len(labels), dtype=torch.bool)
     data.train_mask[task.nodes] = True
     if method.name in ("analytic", "ncm", "slda"):
-        assert ipal.forget_class(learner, first, data).classes_.tolist() == others
+        assert set(ipal.relabel(learner, data).classes_) == {label + 100 for label in (first, *others)}
         return
-    with Refused(learner, f"'{method.name}' cannot forget exactly", error=ConfigError):
-        ipal.forget_class(learner, first, data)
+    with Refused(learner, f"'{method.name}' cannot forget or correct labels exactly", error=ConfigError):
+        ipal.relabel(learner, data)
     if method.name not in ("ipal", "ipal-online", "pcl"):
         with Refused(learner, f"'{method.name}' cannot merge classes exactly", error=ConfigError):
             ipal.merge_classes(learner, [first, *others], into=first)
@@ -208,6 +214,61 @@ def test_what_was_left_out_of_merged_classes_is_added_up(sums: str) -> None:
     rest = [row for row in range(len(count)) if row != 2]
     added = type(before)(before.task[rest], torch.arange(len(rest)), loss[rest], count[rest])
     assert after.best(RIDGES) == pytest.approx(added.best(RIDGES))
+
+
+# ------------------------------------------------------------------ splitting and correcting
+
+
+@POOLED_AND_PER_CLASS
+@few
+@given(case=cases)
+def test_a_split_class_is_that_of_a_model_that_always_told_its_parts_apart(case: Case, sums: str) -> None:
+    whole = np.where(case.y == case.classes[1], case.classes[0], case.y)
+    own = np.isin(np.arange(len(whole)), np.flatnonzero(whole == case.classes[0]))
+    learner = taught(case, whole, sums)
+    assert ipal.relabel(learner, labelled(case, whole, new_y=torch.from_numpy(case.y))) is learner
+    assert_same_model(learner, taught(case, case.y, sums), case)
+    # Merged again, it is what it was; split in full, its old name is gone.
+    other = labelled(case, whole, new_y=torch.from_numpy(np.where(own, case.y + 40, case.y)))
+    learner = ipal.relabel(taught(case, whole, sums), other)
+    assert case.classes[0] not in learner.classes_
+    ipal.merge_classes(learner, [case.classes[0] + 40, case.classes[1] + 40], into=case.classes[0])
+    assert_same_model(learner, taught(case, whole, sums), case)
+
+
+@POOLED_AND_PER_CLASS
+@few
+@given(case=cases)
+def test_corrected_labels_are_those_of_a_model_that_was_taught_them(case: Case, sums: str) -> None:
+    wrong = np.where(case.random.random(len(case.y)) < 0.2, case.random.permutation(case.y), case.y)
+    if np.array_equal(wrong, case.y):
+        return
+    learner = taught(case, wrong, sums)
+    ipal.relabel(learner, labelled(case, wrong, new_y=torch.from_numpy(case.y)))
+    assert_same_model(learner, taught(case, case.y, sums), case)
+    # Where only those that were wrong are given, it is not the graph that taught.
+    learner, some = taught(case, wrong, sums), np.flatnonzero(wrong != case.y)
+    with Refused(learner, "none that taught the model"):
+        ipal.relabel(learner, labelled(case, wrong, some, new_y=torch.from_numpy(case.y)))
+
+
+@POOLED_AND_PER_CLASS
+def test_corrections_that_cannot_be_are_refused_and_change_nothing(sums: str) -> None:
+    graph = case(3, width=128)
+    learner, data = taught(graph, graph.y, sums), graph.data(graph.nodes)
+    with Refused(learner, "data.new_y"):
+        ipal.relabel(learner, data)
+    with Refused(learner, "This changes nothing"):
+        ipal.relabel(learner, labelled(graph, graph.y, new_y=torch.from_numpy(graph.y)))
+    with Refused(learner, "was never learned"):
+        ipal.relabel(learner, labelled(graph, graph.y + 9, new_y=torch.from_numpy(graph.y)))
+    swapped = np.roll(graph.y, 1)
+    with Refused(learner, "none that taught the model"):
+        ipal.relabel(learner, labelled(graph, swapped, new_y=torch.from_numpy(graph.y)))
+    with Refused(learner, "was never learned"):
+        ipal.relabel(learner, Data(x=data.x, edge_index=data.edge_index, y=graph.y.astype(str), new_y=data.y))
+    with pytest.raises(DataError, match="one per node is needed"):
+        ipal.relabel(learner, labelled(graph, graph.y, new_y=torch.zeros(3)))
 
 
 def test_true_is_no_class_although_it_equals_one(tiny: Dataset) -> None:

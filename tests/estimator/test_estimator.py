@@ -1,8 +1,10 @@
 """The estimator's face, for every registered method."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -208,3 +210,26 @@ def test_misuse_is_answered_with_a_sentence(method, tiny: Dataset, tiny_stream: 
     (tmp_path / "m").write_bytes(b"not a model")
     with pytest.raises(StoreError, match="damaged"):
         method.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("verbose", [0, 1, True, False])
+def test_verbose_shows_a_line_a_task(
+    tiny: Dataset, capsys: pytest.CaptureFixture[str], tmp_path: Path, verbose: bool | int
+) -> None:
+    learner = ipal.IPAL(verbose=verbose, train={"epochs": 3})
+    quick = ipal.NCM(verbose=verbose)
+    for number in (1, 2):
+        task = replace(ipal.graph_from(tiny), train_mask=tiny.y // 2 == number)
+        learner.partial_fit(task)
+        quick.partial_fit(task)
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        lines = shown.err.splitlines()
+        assert len(lines) == (2 if verbose else 0)
+        if verbose:
+            assert re.fullmatch(rf"task {number}, epoch 3 of 3, loss \d+\.\d+, \d+\.\d s", lines[0])
+            assert re.fullmatch(rf"task {number}, \d+\.\d s", lines[1])
+    learner.save(tmp_path / "model")
+    assert ipal.load(tmp_path / "model").get_params()["verbose"] == 0, "no part of a model"
+    with pytest.raises(ConfigError, match=r"'ipal\.verbose' cannot be 'much'"):
+        ipal.IPAL(verbose="much")

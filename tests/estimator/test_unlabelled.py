@@ -85,3 +85,10 @@ def test_of_a_data_too(missing: str) -> None:
         ipal.NCM().partial_fit(data)
     data.train_mask = torch.ones(N, dtype=torch.bool)
     assert len(ipal.NCM().partial_fit(data).classes_) == 2
+
+
+def test_a_correction_needs_a_label() -> None:
+    data = table()
+    model = ipal.NCM().partial_fit(data)
+    with pytest.raises(DataError, match=r"data\.new_y has no label for a node in train_mask"):
+        ipal.relabel(model, replace(data, new_y=np.full(N, "")))

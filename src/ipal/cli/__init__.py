@@ -21,7 +21,7 @@ __all__ = ["app", "main"]
 add("Experiment", experiment.run, experiment.resume, experiment.show, experiment.list_, data.data, bench.bench)
 add("Experiment", report.report, drift.drift, report.track)
 add("Use a model", predict.predict, explain.explain, predict.discover, serve.serve, export.export)
-add("Maintain a model", audit.audit, models.forget, models.merge, models.rename)
+add("Maintain a model", audit.audit, models.forget, models.merge, models.rename, models.relabel)
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises where options and arguments do not fit a command."""

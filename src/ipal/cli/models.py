@@ -152,6 +152,32 @@ def rename(
         edits.merge_classes(learner, old, new) if len(old) > 1 else edits.rename_class(learner, old[0], new)
 
 
+def relabel(
+    name: ModelName,
+    graphs: Annotated[
+        list[Path], Option("--graph", metavar="GRAPH", help="A graph that was learned, as .npz; may be repeated.")
+    ],
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Correct the labels that nodes were learned with, or split classes, as if they had been learned so.
+
+    All graphs are needed, from the first one concerned to the last one
+    learned. Each has edge_index, x, the labels as they were learned (y) and as
+    they should have been (new_y, of known classes or new ones), and a boolean
+    array train: the nodes that taught (default all). Exact for analytic, ncm
+    and slda; other methods refuse.
+    """
+    with changed(name, out, force, runs, "relabelled", as_json) as learner:
+        from ipal.data.datasets.forget_file import read_correction
+        from ipal.estimator import edits
+
+        corrected: Any = [read_correction(one, undirected=not learner.model_.schema.directed) for one in graphs]
+        edits.relabel(learner, corrected)
+
+
 def merge(
     models: Annotated[list[str], Argument(metavar="MODEL", help="At least two: files, folders, or names of runs.")],
     out: Annotated[Path, Option("--out", "-o", help="File for the merged model.")],

@@ -30,6 +30,8 @@ class GraphData:
     """Which labels are learned: of all nodes that have one, until it is replaced."""
     forget_mask: NDArray[np.bool_] | None = None
     """Which nodes are to be forgotten."""
+    new_y: Labels | None = None
+    """What nodes should have been learned as."""
     ids: Labels | None = None
     """What nodes are called; None where that is their number."""
     columns: tuple[str, ...] = ()

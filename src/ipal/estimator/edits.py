@@ -1,7 +1,7 @@
-"""Changes of a fitted learner besides learning: classes renamed and merged, nodes forgotten, models added.
+"""Changes of a fitted learner besides learning: classes renamed and merged, labels corrected, nodes forgotten.
 
 Every function replaces what the learner has learned, all at once, and returns it. Exact means: the model that had been
-taught so in the first place. What is forgotten is taken away, and the rest learned again: from the first graph
+taught so in the first place. What is forgotten or corrected is taken away and learned again: from the first graph
 concerned to the last one learned, all are needed. Where that is not possible, it is refused.
 """
 
@@ -19,7 +19,7 @@ from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import history
 from ipal.estimator.convert.arrays import single
-from ipal.estimator.convert.pyg import departure_of, task_of
+from ipal.estimator.convert.pyg import correction_of, departure_of, task_of
 from ipal.estimator.history import Event
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, begin_learning, model_of
@@ -99,6 +99,31 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
     return learner._become(merged)
 
 
+def relabel(learner: Learner, data: "Graphs") -> Learner:
+    """Correct labels, or split classes: as if nodes had been learned so. Refused where that is not exact.
+
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner of a method that keeps sums; changed in place.
+    data : Data, GraphData, or a list of them
+        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
+        `train_mask` as they were learned. `new_y` has the right labels, of known classes or new ones.
+
+    Returns
+    -------
+    Learner
+        The same learner.
+    """
+    model = model_of(learner)
+    pairs = [(task, replace(task, labels=new)) for task, new in map(correction_of, _several(data))]
+    moved = [(task.labels[some], new.labels[some]) for task, new in pairs if (some := task.labels != new.labels).any()]
+    old, into = (_distinct(labels) for labels in zip(*moved, strict=True)) if moved else ([], [])
+    for label in set(into).difference(model.labels):
+        _new(model, label)
+    return learner._become(_retaught(model, pairs, "relabelled", old, into))
+
+
 # ---------------------------------------------------------------------- forgetting
 
 
@@ -112,8 +137,7 @@ def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
     label : int or str, or a list of them
         The class, or several.
     data : Data, GraphData, or a list of them
-        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
-        `train_mask` as they were learned.
+        The graphs, from the first one that the class was in to the last one learned, as they were learned.
 
     Returns
     -------
@@ -123,7 +147,7 @@ def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
     model = model_of(learner)
     gone = [model.labels[_known(model, one)] for one in (label if isinstance(label, list) else [label])]
     pairs = [(task, _chosen(task, ~np.isin(task.labels, gone))) for task in map(task_of, _several(data))]
-    found = _retaught(model, pairs)
+    found = _retaught(model, pairs, "forgot")
     if left := [one for one in gone if one in found.labels]:
         raise DataError(f"Class {left[0]} was also learned from other graphs: give all that it was in.")
     return learner._become(found)
@@ -137,7 +161,7 @@ def forget_rows(learner: Learner, data: "Graphs") -> Learner:
     learner : Learner
         A fitted learner of a method that keeps sums; changed in place.
     data : Data, GraphData, or a list of them
-        As for `forget_class`; `forget_mask` marks the nodes.
+        As for `relabel`; `forget_mask` marks the nodes.
 
     Returns
     -------
@@ -146,7 +170,7 @@ def forget_rows(learner: Learner, data: "Graphs") -> Learner:
     """
     model = model_of(learner)
     pairs = [(task, _chosen(task, ~np.isin(task.nodes, some))) for task, some in _departures(data)]
-    return learner._become(_retaught(model, pairs))
+    return learner._become(_retaught(model, pairs, "forgot"))
 
 
 def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
@@ -159,7 +183,7 @@ def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
     learner : Learner
         A fitted learner of a method that keeps sums; changed in place.
     data : Data, GraphData, or a list of them
-        As for `forget_class`; `forget_mask` marks the nodes, in every graph that they were in.
+        As for `relabel`; `forget_mask` marks the nodes, in every graph that they were in.
 
     Returns
     -------
@@ -168,7 +192,7 @@ def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
     """
     model = model_of(learner)
     pairs = [(task, _without_nodes(model, task, some)) for task, some in _departures(data)]
-    return learner._become(_retaught(model, pairs))
+    return learner._become(_retaught(model, pairs, "forgot"))
 
 
 def _several(data: Any) -> list[Any]:
@@ -200,19 +224,22 @@ def _chosen(task: Task, some: NDArray[np.bool_]) -> Task:
     return Task(task.graph, task.nodes[some], task.labels[some])
 
 
-def _retaught(model: Model, pairs: Sequence[tuple[Task, Task]]) -> Model:
+def _distinct(labels: Iterable[NDArray[Any]]) -> list[Any]:
+    return list(dict.fromkeys(label for some in labels for label in np.unique(some).tolist()))
+
+
+def _retaught(
+    model: Model, pairs: Sequence[tuple[Task, Task]], what: str, classes: Iterable[Any] = (), into: Iterable[Any] = ()
+) -> Model:
     """The model that learned the second task of each pair instead of the first: the last ones are learned again.
 
     Exact: sums, ridge, calibration and history are those of a model that was taught so in the first place.
     """
-    method = model.method
-    if not isinstance(method, Forgets):
-        raise _inexact(model, "forget")
-    if all(task.graph is new.graph and len(task.nodes) == len(new.nodes) for task, new in pairs):
+    method = _forgetting(model)
+    if all(task.graph is new.graph and np.array_equal(task.labels, new.labels) for task, new in pairs):
         raise DataError("This changes nothing that the model learned: no training node of these graphs is concerned.")
-    for task, _ in pairs:
-        for label in np.unique(task.labels).tolist():
-            _known(model, label)
+    for label in _distinct(task.labels for task, _ in pairs):
+        _known(model, label)
     tasks, changed = (
         [replace(task, graph=model.checked(task.graph)) for task in some] for some in zip(*pairs, strict=True)
     )
@@ -226,7 +253,7 @@ def _retaught(model: Model, pairs: Sequence[tuple[Task, Task]]) -> Model:
     if found is None:
         raise DataError("Nothing would be left: a model needs at least one class.")
     nodes = sum(len(tasks[place].nodes) - len(changed[place].nodes) for place in order)
-    event = Event.of("forgot", nodes=nodes, time=history.now())
+    event = Event.of(what, classes, into=into, nodes=nodes, time=history.now())
     _, since = history.parted(model.history, first)
     forgot = [one for one in since if one.what == "forgot"]  # other events name classes, which may be gone
     return replace(found, history=(*found.history, *forgot, event))
@@ -275,6 +302,12 @@ def _remaining(model: Model, method: Forgets, memory: Any, first: int) -> Model 
         schema=replace(model.schema, directed=model.lessons[first - 1].directed),
         history=history.parted(model.history, first)[0],
     )
+
+
+def _forgetting(model: Model) -> Forgets:
+    if not isinstance(model.method, Forgets):
+        raise _inexact(model, "forget or correct labels")
+    return model.method
 
 
 # ---------------------------------------------------------------------- models added

@@ -21,6 +21,7 @@ from ipal.estimator.history import fingerprint, now
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.open_world import unknown
 from ipal.estimator.settings import LearnerConfig, learner_config
+from ipal.estimator.verbose import shown
 from ipal.methods.base import Method
 from ipal.state.snapshot import Snapshot
 
@@ -98,7 +99,7 @@ class Learner:
         time = now()
         runtime = Runtime.of(self._config.device) if model is None else model.runtime
         # Restored where learning is interrupted inside torch.no_grad().
-        with torch.set_grad_enabled(torch.is_grad_enabled()):
+        with torch.set_grad_enabled(torch.is_grad_enabled()), shown(self._config, model) as watch:
             learning = begin_learning(self._config, model, task_of(data), runtime, time=time)
             if model is not None and fingerprint(learning.task) in {lesson.fingerprint for lesson in model.lessons}:
                 warnings.warn(
@@ -107,7 +108,7 @@ class Learner:
                     Qualified,
                     stacklevel=3,
                 )
-            return learning.finish(finished(learning.epochs()))
+            return learning.finish(finished(watch(learning.epochs())))
 
     # ------------------------------------------------------------------ prediction
 

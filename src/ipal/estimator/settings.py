@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import ValidationError, create_model
+from pydantic import Field, ValidationError, create_model
 
 from ipal.backend.batches import check_fanouts
 from ipal.config import (
@@ -40,6 +40,8 @@ class SharedSettings(Section):
     """Graphs it will predict on: of one task each (isolated), of all nodes so far (seen), or both."""
     calibration: Share = 0.2
     """Share of training nodes used for calibration: a copy learns without them. 0: none, in half the time."""
+    verbose: Annotated[bool | int, Field(exclude=True)] = 0
+    """Whether a line on stderr says how far a task has come."""
 
 
 class TrainedSettings(SharedSettings):
@@ -62,6 +64,7 @@ class LearnerConfig:
     device: str = "cpu"
     test_graph: TestGraph = "both"
     calibration: float = 0.2
+    verbose: bool | int = 0
     encoder: EncoderConfig = DEFAULT_ENCODER
     """As it is computed: what the test graphs decide is filled in."""
     train: TrainConfig = DEFAULT_TRAIN

@@ -1,8 +1,9 @@
-"""Nodes to be forgotten, and the graph that they were learned in: an .npz file with more arrays, or any
+"""Nodes to be forgotten or corrected, and the graph that they were learned in: an .npz file with more arrays, or any
 other graph, whose nodes with a label taught.
 
     train    one True or False a node: those that taught; all that have a label where it is missing
     forget   one True or False a node: those that are to go (or said by number: see `read_departures`)
+    new_y    one label a node, as y: what they should have been learned as (see `read_correction`)
 
 Plain arrays only; what the model makes of them is the learner's affair.
 """
@@ -19,14 +20,14 @@ from ipal.data.datasets import load_to_predict
 from ipal.data.datasets.node_ids import node_numbers_in
 from ipal.data.datasets.readers import read_arrays
 from ipal.data.graph_data import GraphData
-from ipal.data.labels import labelled
+from ipal.data.labels import file_labels, labelled
 from ipal.errors import DataError
 from ipal.system.files import is_file
 
 
 def read_departures(paths: Sequence[Path], which: str | None = None, *, undirected: bool = True) -> list[GraphData]:
     """Read graphs and who is to leave them: `which` are ids or numbers with commas, or a file with one a line."""
-    read = [_read(path, undirected) for path in paths]
+    read = [_read(path, "forget", undirected) for path in paths]
     if (which is None) != any("forget" in marks for _, marks in read):
         raise DataError(
             f"Say once which nodes of {paths[0]} are to go: with --which 3,17,25, or in an .npz file with an array "
@@ -46,15 +47,23 @@ def read_departures(paths: Sequence[Path], which: str | None = None, *, undirect
     return found
 
 
+def read_correction(path: Path, *, undirected: bool = True) -> GraphData:
+    """Read a graph, the labels that nodes were learned with, and the right ones."""
+    taught, marks = _read(path, "new_y", undirected)
+    if "new_y" not in marks:
+        raise DataError(f"{path} has no array new_y: add it, the right label of every node; y has those learned.")
+    return replace(taught, new_y=file_labels(marks["new_y"], taught.num_nodes))
+
+
 def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
     """Read a graph, labels, and the nodes that they are meant for."""
-    return _read(path, undirected)[0]
+    return _read(path, "train", undirected)[0]
 
 
-def _read(path: Path, undirected: bool) -> tuple[GraphData, dict[str, NDArray[Any]]]:
-    """A graph and who taught in it; and its masks."""
+def _read(path: Path, more: str, undirected: bool) -> tuple[GraphData, dict[str, NDArray[Any]]]:
+    """A graph and who taught in it; and one more array."""
     dataset = load_to_predict(f"{path}/" if path.is_dir() else str(path), undirected=undirected)
-    marks = read_arrays(path, ["train", "forget"]) if path.suffix == ".npz" and is_file(path) else {}
+    marks = read_arrays(path, list({more, "train"})) if path.suffix == ".npz" and is_file(path) else {}
     n = dataset.graph.num_nodes
     train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(dataset.y)
     if not train.any():

@@ -1,7 +1,7 @@
 """From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`.
 
-Read are `x`, the edges (`edge_index` with `edge_weight`, or `adj_t` with its values), `y`, `train_mask`, `test_mask`
-and `forget_mask`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not used, and that is said once.
+Read are `x`, the edges (`edge_index` with `edge_weight`, or `adj_t` with its values), `y`, `train_mask`, `test_mask`,
+`forget_mask` and `new_y`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not used, and that is said once.
 Floating-point numbers of any width become float32.
 """
 
@@ -125,6 +125,17 @@ def departure_of(data: "Data | GraphData") -> tuple[Task, Nodes]:
     task, mask = task_of(data), getattr(data, "forget_mask", None)
     n = task.graph.num_nodes
     return task, np.flatnonzero(np.zeros(n) if mask is None else given_mask(mask, n, "forget_mask"))
+
+
+def correction_of(data: "Data | GraphData") -> tuple[Task, Labels]:
+    """A training view, and what its nodes should have been learned as (`new_y`)."""
+    task, new = task_of(data), getattr(data, "new_y", None)
+    if new is None:
+        raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
+    labels = one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
+    if not _may_teach(data, labels).all():
+        raise DataError("data.new_y has no label for a node in train_mask: use ipal.forget_rows for such nodes.")
+    return task, _plain_labels(labels)
 
 
 def _labels(data: Any, n: int) -> NDArray[Any]:
