@@ -168,15 +168,3 @@ def test_the_row_is_shown_and_a_better_choice_is_told(command, tmp_path):
     (row,) = command("bench", "x.yaml", "--json").json["x"]
     assert row["settings"] == {"ipal.gamma": 0.1}
     assert json.dumps(row["average_performance"]) == '{"mean": 1.0, "sd": 0.0}'
-
-
-def test_what_is_not_tuned_is_said(command, tmp_path):
-    settled(write(tmp_path, "ncm: {}\nslda: {}\nipal: {ipal.gamma: 0.4}"), [(1, 1)])
-    said = command("bench", "x.yaml").out
-    table, _, below = said.partition("Defaults are not tuned for this graph")
-    assert table.count("defaults") == 2
-    assert below
-    rows = {row["label"]: row["untuned"] for row in command("bench", "x.yaml", "--json").json["x"]}
-    assert rows == {"ncm": True, "slda": True, "ipal": False}
-    settled(write(tmp_path, "ipal: {ipal.gamma: 0.4}"), [(1, 1)])
-    assert "not tuned" not in command("bench", "x.yaml").out

@@ -111,7 +111,6 @@ def test_a_preset_gives_an_entry_what_was_chosen_for_its_method_but_no_dataset(t
     assert values(entry) == {"dataset": TINY, "protocol.calibration": 0, "ewc.strength": 7, "train.epochs": 3}
     (row,) = plan(path).benches[0].rows
     assert row.points[0].settings == {"protocol.calibration": 0, "ewc.strength": 7, "train.epochs": 3}
-    assert not row.is_untuned
 
 
 def test_all_that_a_file_says_goes_over_its_preset(tmp_path, published):

@@ -107,22 +107,6 @@ def test_values_that_a_setting_cannot_have_are_not_tried(tmp_path) -> None:
     assert row.chosen.settings == {"ipal.alpha": 0.9}  # 1.62 is no damping
 
 
-def test_the_same_command_again_makes_no_run_and_ends_alike(tmp_path) -> None:
-    first, _, _ = searched(tmp_path, best=1000)
-    again, engine, _ = searched(tmp_path, best=1000)
-    assert engine.made == []
-    assert again.chosen == first.chosen
-
-
-def test_a_row_with_given_settings_keeps_the_search_that_chose_them(tmp_path) -> None:
-    searched(tmp_path, best=12)
-    path = write(tmp_path, "ewc: {ewc.strength: 10, grid: {ewc.strength: [1, 10, 100]}}", HEAD)
-    execute(plan(path), 1, Silent(), Scoring(12))
-    entry = read_manifest(manifest_path(tmp_path / "runs", "x")).entries[0]
-    assert len(entry.tried) == 3
-    assert len(entry.runs) == 2
-
-
 def test_seeds_on_the_command_line_serve_for_both(tmp_path) -> None:
     path = write(tmp_path, "ewc: {grid: {ewc.strength: [1, 10]}}", HEAD)
     engine = Scoring(10)
@@ -136,10 +120,3 @@ def test_seeds_on_the_command_line_serve_for_both(tmp_path) -> None:
 def test_wrong_tuning_seeds_are_refused(command, tmp_path, given: str, words: str) -> None:
     write(tmp_path, "ewc:", HEAD.replace("tuning_seeds: 3", f"tuning_seeds: {given}"))
     complaint(command("bench", "x.yaml"), "x.yaml", words)
-
-
-def test_a_dry_run_counts_the_runs_of_the_search(command, tmp_path) -> None:
-    write(tmp_path, "ewc: {grid: {ewc.strength: [1, 10]}}", HEAD)
-    done = command("bench", "x.yaml", "--tune", "--dry-run")
-    assert done.code == 0
-    assert "6 different runs" in done.out

@@ -175,13 +175,6 @@ def test_numbers_that_may_differ(data: Dataset, tmp_path: Path, sizes: list[int]
     assert sizes == [4] * 3
 
 
-def test_relative_rates_part_runs_after_the_first_task(data: Dataset, tmp_path: Path, sizes: list[int]) -> None:
-    trees = [{"ipal": {"tau": tau}, "train": {"relative": True}} for tau in (0.07, 0.2)]
-    for stacked, alone in both(data, tmp_path, trees):
-        assert stacked.result()["accuracy_matrix"] == alone.result()["accuracy_matrix"]
-    assert sizes == [2], "their weights, and with them their rates, differ from the second task on"
-
-
 def test_what_differs_in_more_is_not_stacked(data: Dataset, tmp_path: Path, sizes: list[int]) -> None:
     trees = [
         *({"seed": seed, "ipal": {"gamma": 0.4}} for seed in (0, 1)),

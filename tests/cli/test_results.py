@@ -19,7 +19,7 @@ def test_every_run_is_a_row_with_its_scores_cost_and_settings(command: Command, 
     assert (row["stream"], row["test_graph"], row["status"]) == ("class", "isolated", "finished")
     assert row["AP"] == result["average_performance"]
     assert row["AF"] == result["average_forgetting"]
-    assert row["BWT"] == result["metrics"]["backward_transfer"]
+    assert row["LA"] == result["metrics"]["learning_accuracy"]
     assert row["seconds"] == result["timing"]["total_seconds"]
     assert row["peak_memory_bytes"] == result["peak_memory_bytes"]
     assert row["retained_bytes"] == result["retained"]["bytes"]

@@ -85,20 +85,6 @@ def test_a_run_is_shown_to_people(command: Command, finished: Path) -> None:
         assert words in full, words
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_metrics_of_forgetting_are_shown_once_where_they_are_equal(
-    command: Command, finished: Path, same: bool
-) -> None:
-    result = json.loads((finished / "result.json").read_text())
-    result["metrics"] |= {"average_forgetting": -1.5, "backward_transfer": -1.5}
-    result["metrics"]["forgetting_from_best"] = -1.5 if same else -2.5
-    (finished / "result.json").write_text(json.dumps(result))
-    for options in ([], ["--long"]):
-        lines = command("show", finished.name, *options).out.splitlines()
-        assert len([line for line in lines if "-1.50 %" in line]) == (1 if same or not options else 2)
-        assert any(line.startswith("AF, BWT, FM " if same else "AF ") for line in lines)
-
-
 def test_a_matrix_that_is_too_wide_leaves_tasks_in_the_middle_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     tasks = 20

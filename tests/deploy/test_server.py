@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ipal.data.datasets import Dataset
 from ipal.deploy.predict import predict
@@ -139,21 +138,6 @@ def test_connections_that_the_system_allows_are_allowed_and_more_are_said(
     monkeypatch.setattr("resource.getrlimit", lambda _: (200, 300))
     said = complaint(command("serve", model, "--max-connections", 400), "--max-connections 400", "ulimit -n")
     assert "give at most 172" in said
-
-
-def test_no_answer_waits_for_an_acknowledgement(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-    connection_made = H11Protocol.connection_made
-
-    def watched(self: Any, transport: Any) -> None:
-        made.append(transport.get_extra_info("socket"))
-        connection_made(self, transport)
-
-    monkeypatch.setattr(H11Protocol, "connection_made", watched)
-    with socket.create_connection(start()) as connection:
-        connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
-        assert connection.recv(100)
-        assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 # ---------------------------------------------------------------------- the command

@@ -7,7 +7,6 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from torch_geometric.data import Data
 
 import ipal
@@ -170,13 +169,6 @@ def test_labels_outside_the_mask_are_not_even_looked_at(method, tiny_stream: Tas
     garbage.y = task.y.float()
     garbage.y[~task.train_mask] = float("nan")
     assert_same_bits(*(make(method).partial_fit(some) for some in (task, garbage)))
-
-
-@SOME
-def test_scikit_learn_can_clone_it(method, known):
-    learner = method(seed=7)
-    assert clone(learner).get_params() == learner.get_params()
-    assert not hasattr(clone(known(method)), "classes_"), "a clone has learned nothing"
 
 
 def public(thing: object) -> list[str]:

@@ -38,16 +38,14 @@ def test_a_model_that_forgot_is_the_one_that_never_learned(seed: int, tmp_path: 
     tried(seed, tmp_path)
 
 
-def test_the_cases_try_every_change_and_models_that_can_reject() -> None:
-    kinds, calibrated, directed = set(), 0, 0
+def test_the_cases_try_every_change_and_graphs_of_both_kinds() -> None:
+    kinds, directed = set(), 0
     for seed in seeds(CASES):
         drawn = np.random.default_rng(seed)
-        months, (learner, _) = forgetting.drawn(drawn), forgetting.learner_of(drawn)
-        calibrated += bool(months.taught(learner).model_.calibration)
-        directed += learner.model_.schema.directed
+        directed += forgetting.drawn(drawn).directed
+        forgetting.learner_of(drawn)
         kinds |= set(drawn.choice(len(CHANGES), int(drawn.integers(1, 3))).tolist())
     assert kinds == set(range(len(CHANGES)))
-    assert calibrated > 0.8 * CASES
     assert 0 < directed < CASES
 
 

@@ -47,6 +47,7 @@ def test_what_was_learned_holds_its_settings(tiny_stream: TaskStream) -> None:
         learner.set_params(seed=7)
     assert learner.set_params().model_ is before
     assert clone(learner).set_params(seed=7).get_params()["seed"] == 7
+    assert not hasattr(clone(learner), "classes_"), "a clone has learned nothing"
 
 
 def test_a_learner_is_written_as_the_call_that_makes_it() -> None:

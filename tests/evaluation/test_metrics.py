@@ -50,11 +50,6 @@ def test_learning_accuracy_by_hand() -> None:
     assert metrics.learning_accuracy(Scores(MATRIX)) == pytest.approx(90)
 
 
-def test_backward_transfer_by_hand() -> None:
-    assert metrics.backward_transfer(Scores(MATRIX)) == pytest.approx(((30 - 90) + (50 - 80)) / 2)
-    assert metrics.backward_transfer(Scores(np.array([[70.0]]))) is None
-
-
 def test_macro_f1_by_hand() -> None:
     # a: 3 of 4 right and 1 of b taken for it, F1 = 6 / (6 + 1 + 1). b: 1 of 2 right, 1 of a taken for it: 2 / (2 + 2).
     # c: none of its 2 nodes right, nothing taken for it: 0. d is only ever a wrong answer and is no class of the mean.

@@ -53,11 +53,6 @@ class BenchRow:
         return bool(self.searched) and self.seeds != self.reported_seeds
 
     @property
-    def is_untuned(self) -> bool:
-        """Whether the file chooses no setting."""
-        return not self.entry.own and not self.entry.grid
-
-    @property
     def runs(self) -> set[str]:
         return {run for point in (*self.points, self.reported) if point for run in point.runs}
 
@@ -148,7 +143,6 @@ class Bench:
             "method": row.entry.method,
             "stores_exemplars": METHODS.find(row.entry.method).keeps != "statistics",
             "settings": row.chosen.settings if row.chosen else {},
-            "untuned": row.is_untuned,
             "runs": list(row.chosen.runs) if row.chosen else [],
             "average_performance": spread([result["average_performance"] for result in results]),
             "average_forgetting": spread([result["average_forgetting"] for result in results]),

@@ -94,8 +94,6 @@ def _show(found: dict[str, Any]) -> None:
         )
         left = f"; {one['too_plain']} with too few values were left out" * bool(one["too_plain"])
         render.say(f"- Rows of {what} were looked for in the model ({one['looked_for']} nodes): {verdict}{left}.")
-    told = "Which features occur in nodes that were learned is told by the length of their rows in"
-    _print(told, ("the first layer's", "AUC"), [(name, f"{auc:.3f}") for name, auc in data["inputs"].items()])
     caption = "Rows of the smallest classes, reconstructed from what is kept"
     _print(caption, ATTEMPTS, [_attempt(name, one) for name, one in data["attempts"]["classes"].items()])
     shared = data["attempts"].get("shared_matrix", {})

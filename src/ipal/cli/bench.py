@@ -128,12 +128,10 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
         cells = [_spread(row[name]) for name in ("average_performance", "average_forgetting")]
         if row["runs"]:
             cells += [f"{row['validation']['mean']:.2f}", f"{row['seconds']:.1f}"]
-        settings = _settings(row["settings"]) or "defaults" * row["untuned"]
+        settings = _settings(row["settings"])
         table.add_row(row["label"] + " †" * row["stores_exemplars"] + (settings and f"\n  {settings}"), *cells)
     render.out.print(table)
     render.legend(rows)
-    if any(row["untuned"] for row in rows):
-        render.say("Defaults are not tuned for this graph: name a 'preset' or a 'grid' in the file.")
 
 
 def _settings(settings: dict[str, Any]) -> str:

@@ -173,8 +173,6 @@ class ProgressLine(Status):
 
 SHORT = ("average_performance", "average_forgetting")
 """Metrics of this package that are always shown; those of others are, too."""
-FORGETTING = ("average_forgetting", "backward_transfer", "forgetting_from_best")
-"""Metrics of forgetting, shown as one where they are equal."""
 
 
 def result(content: dict[str, Any], folder: Path, *, full: bool = False) -> None:
@@ -189,10 +187,7 @@ def result(content: dict[str, Any], folder: Path, *, full: bool = False) -> None
     classes = f"{len(content['retained']['nodes_behind_class'])} classes remembered"
     facts(
         {
-            **{
-                titles: value + f"   ({about})" * (full and bool(about))
-                for titles, value, about in _metrics(content, full)
-            },
+            **dict(_metrics(content, full)),
             "time": f"{timing['total_seconds']:.1f} s{evaluation}",
             "peak memory": size(content["peak_memory_bytes"]) + shared,
             "retained": f"{kept(content['retained'], items=full)}; {classes}",
@@ -227,19 +222,15 @@ def _some(number: int, most: int) -> list[int | None]:
     return [*range(first), None, *range(number - (most - first - 1), number)]
 
 
-def _metrics(content: dict[str, Any], full: bool) -> Iterator[tuple[str, str, str]]:
-    """Title, value and meaning of every metric to show; those of forgetting together where they are equal."""
+def _metrics(content: dict[str, Any], full: bool) -> Iterator[tuple[str, str]]:
+    """Title and value of every metric to show; in full, also what it means."""
     from ipal.evaluation.metrics import METRICS, metric_named
 
-    known = {name: value for name, value in content["metrics"].items() if value is not None}
-    forgetting = [name for name in FORGETTING if name in known]
-    together = forgetting if len({known[name] for name in forgetting}) == 1 else forgetting[:1]
-    for name, value in known.items():
-        if name in together[1:] or (name in METRICS.own and not full and name not in SHORT):
-            continue
-        metric = metric_named(name)
-        titles = [metric_named(other).title for other in together] if name in together else [metric.title]
-        yield ", ".join(titles), f"{value:.2f} {metric.unit}", metric.about
+    for name, value in content["metrics"].items():
+        if value is not None and (full or name in SHORT or name not in METRICS.own):
+            metric = metric_named(name)
+            about = f"   ({metric.about})" if full and metric.about else ""
+            yield metric.title, f"{value:.2f} {metric.unit}{about}"
 
 
 def _protocol(content: dict[str, Any]) -> dict[str, str]:

@@ -167,17 +167,6 @@ def learning_accuracy(scores: Scores) -> float:
     return float(np.mean(np.diagonal(scores.test)))
 
 
-def backward_transfer(scores: Scores) -> float | None:
-    r"""Mean effect of later tasks on earlier ones.
-
-    .. math:: \mathrm{BWT} = \frac{1}{N-1} \sum_{i=1}^{N-1} (R_{N,i} - R_{i,i})
-
-    Source: Lopez-Paz and Ranzato 2017, Gradient Episodic Memory for Continual Learning (NeurIPS). The same number as
-    AF, which the IPAL paper defines with this sign; None with one task.
-    """
-    return average_forgetting(scores) if len(scores.test) > 1 else None
-
-
 def forward_transfer(scores: Scores) -> float | None:
     r"""Mean accuracy above chance on tasks not learned yet, of classes known already.
 
@@ -289,7 +278,6 @@ METRICS: Registry[Metric] = Registry(
         Metric("AF", average_forgetting),
         Metric("macro-F1", macro_f1),
         Metric("LA", learning_accuracy),
-        Metric("BWT", backward_transfer),
         Metric("FWT", forward_transfer),
         Metric("NA", next_accuracy),
         Metric("FM", forgetting_from_best),

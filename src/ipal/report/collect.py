@@ -24,8 +24,6 @@ from ipal.runs.run_folder import RunFolder, RunStore
 
 RULES = (*(name for name in ProtocolConfig.model_fields if name != "calibration"), "split")
 """Fields of the protocol that must agree where numbers are compared; datasets have a split each."""
-FORGETTING = {"BWT", "FM"}
-"""Metrics that are AF under other names where no task is forgotten and learned better again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,16 +243,6 @@ class Comparison:
         """The row that others are compared with: the paper's method, or else the best."""
         ours = [row for row in self.rows if row.is_ours and row.runs]
         return min(ours, key=lambda row: (row.key != paper.OURS, row.switch != ""), default=self.best)
-
-
-def metrics_of(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Titles of metrics; AF has with it those that have its value in all runs: in class streams BWT, often FM."""
-    found: dict[str, list[str]] = {title: [] for run in runs for title in run.scores}
-    for title in sorted(FORGETTING & found.keys()):
-        if all(run.scores.get(title) == run.scores["AF"] for run in runs):
-            found["AF"].append(title)
-            del found[title]
-    return found
 
 
 # ---------------------------------------------------------------------- reading

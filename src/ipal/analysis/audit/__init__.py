@@ -12,18 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.analysis.audit.attacks import Known, features_revealed, from_matrix, from_mean, occurring
+from ipal.analysis.audit.attacks import Known, from_matrix, from_mean
 from ipal.analysis.audit.search import Found, stored_rows
 from ipal.data.datasets import Dataset
 from ipal.data.feature_names import BETWEEN
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels, labelled
-from ipal.engine.trainer import fresh_network
 from ipal.errors import shortened
 from ipal.estimator.files import snapshot
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, model_of
-from ipal.methods.base import Remembered, Trained
+from ipal.methods.base import Remembered
 from ipal.runs.resolved import Resolved
 
 __all__ = ["Evidence", "View", "as_taught", "audit", "whole"]
@@ -35,7 +34,6 @@ SMALLEST = 5
 MOST_ROWS = 2000
 """Most rows of a class in an attempt, and of all others."""
 UP_TO = "its rows are determined up to a rotation, and who is among them can be tested"
-FIRST_LAYER = "encoder.weights.0"
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,8 +177,8 @@ def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remember
         )
     if "encoder" in kinds:
         remarks.append(
-            "Of what trained weights give away, only this is measured, against a graph: whole rows, and which features "
-            "occur in the nodes learned."
+            "Of what trained weights give away, only whole rows are searched for, against a graph. The change of the "
+            "first layer since its seed, which is in the file, tells which features occur in the nodes learned."
         )
     return remarks
 
@@ -231,25 +229,9 @@ def _against(model: Model, kept: Mapping[str, Remembered], evidence: Evidence) -
         "name": evidence.dataset.name,
         "nodes": evidence.dataset.graph.num_nodes,
         "as_taught": evidence.is_as_taught,
-        "inputs": _inputs(model, tensors, evidence),
         "stored_rows": {"raw features": _counted([raw]), "the model's own representation": _counted(by_view)},
         "attempts": attempts,
     }
-
-
-def _inputs(model: Model, tensors: Mapping[str, Tensor], evidence: Evidence) -> dict[str, float]:
-    """What moments tell of the nodes learned last, and the change of the first layer since its seed of all."""
-    if not evidence.is_as_taught or model.network is None or not isinstance(model.method, Trained):
-        return {}
-    last = evidence.views[-1]
-    moments = {name: one for name, one in tensors.items() if name.startswith(f"optimizer.{FIRST_LAYER}.")}
-    found = features_revealed(moments, occurring(last.graph.x[last.nodes]))
-    now, drawn = model.network.tensors(), torch.Generator(model.device).manual_seed(model.config.seed)
-    if FIRST_LAYER not in now:
-        return found
-    change = now[FIRST_LAYER] - fresh_network(model.method, model.setup, drawn).tensors()[FIRST_LAYER]
-    occurs = np.any([occurring(view.graph.x) for view in evidence.views], axis=0)
-    return found | features_revealed({f"{FIRST_LAYER} minus its initial values": change}, occurs)
 
 
 def _counted(found: list[Found]) -> dict[str, Any]:

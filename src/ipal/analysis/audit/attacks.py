@@ -1,28 +1,21 @@
-"""Attacks on what a model keeps: rows of a class, who taught it, and which features occur, compared with the truth.
+"""Attacks on what a model keeps: rows of a class, and who taught it, compared with the truth.
 
 A failed attempt proves nothing: a better one may succeed.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
-
-from ipal.data.graph import Features
 
 TURNS = 200
 MOST_WORK = 2e11
 """Most multiplications of one attempt: some twenty seconds of one core."""
 RECOVERED = 0.99
 """Cosine from which a row counts as recovered."""
-
-# ---------------------------------------------------------------------- rows, and who taught
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,27 +126,3 @@ def _auc(members: Tensor, others: Tensor) -> float | None:
     # Beyond rounding, all that lie wholly inside are alike.
     depth = torch.cat([members, others]).cpu().numpy().round(6)
     return float(roc_auc_score(truth, depth))
-
-
-# ---------------------------------------------------------------------- which features occur
-
-
-def occurring(x: Features) -> NDArray[np.bool_]:
-    """Which features at least one of the nodes has."""
-    if isinstance(x, sp.csr_array):
-        return np.bincount(x.indices[x.data != 0], minlength=x.shape[1]) > 0
-    return np.asarray((x != 0).any(axis=0))
-
-
-def features_revealed(traces: Mapping[str, Tensor], occurs: NDArray[np.bool_]) -> dict[str, float]:
-    """AUC of telling from the length of a feature's row whether the feature occurs; 1 is certainty, 0.5 is guessing.
-
-    A feature that no node has gives its row of the first layer no gradient: its moments stay zero, and its weights as
-    they were drawn. Nothing where all features occur or none does, or of a layer that reads projections of features.
-    """
-    if occurs.all() or not occurs.any():
-        return {}
-    lengths = {name: trace.detach().cpu().double().norm(dim=1) for name, trace in traces.items() if trace.dim() == 2}
-    return {
-        name: float(roc_auc_score(occurs, some.numpy())) for name, some in lengths.items() if len(some) == len(occurs)
-    }

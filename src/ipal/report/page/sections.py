@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ipal.evaluation.metrics import ACCURACIES, METRICS
 from ipal.report.cells import CellTable, count, number, table
-from ipal.report.collect import Run, metrics_of
+from ipal.report.collect import Run
 from ipal.report.page import plots
 from ipal.report.page.plots import Chart, PageSection, Spec
 from ipal.report.statistics import scale_from
@@ -67,9 +67,9 @@ def _curve_chart(run: Run) -> Chart:
 def _metrics_table(run: Run) -> CellTable:
     known = {metric.title: metric for metric in METRICS.values()}
     rows = []
-    for title, others in metrics_of([run]).items():
+    for title, value in run.scores.items():
         unit, about = (known[title].unit, known[title].about) if title in known else ("", "")
-        rows.append((", ".join([title, *others]), number(run.scores[title]), unit, about))
+        rows.append((title, number(value), unit, about))
     return table("Metrics of the whole run", ("metric", "value", "unit", "meaning"), rows)
 
 
