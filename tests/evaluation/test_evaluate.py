@@ -18,9 +18,9 @@ from tests.support import Watcher
 
 def test_confusion_counts_by_hand():
     truth, predicted = np.array([0, 0, 0, 1, 1]), np.array([0, 2, 2, 1, 0])
-    pairs = counted(predicted, truth)
-    assert confusion(pairs) == {"0": {"0": 1, "2": 2}, "1": {"0": 1, "1": 1}}
-    assert recalls(pairs) == {"0": 100 * (1 / 3), "1": 50.0}
+    found = confusion(counted(predicted, truth))
+    assert found == {"0": {"0": 1, "2": 2}, "1": {"0": 1, "1": 1}}
+    assert recalls(found) == {"0": 100 * (1 / 3), "1": 50.0}
 
 
 class Shown:

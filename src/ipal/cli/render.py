@@ -17,6 +17,7 @@ from rich.text import Text
 from ipal.errors import visible
 from ipal.runs.records import batch_in_words, stream_in_words
 from ipal.system.status import Status as Status
+from ipal.system.units import many as many
 from ipal.system.units import size as size
 
 if TYPE_CHECKING:
@@ -130,11 +131,6 @@ def kept(report: dict[str, Any], *, items: bool) -> str:
     listed = "; ".join(f"{item['what']} ({size(item['bytes'])})" for item in report["items"])
     exemplars = "raw nodes ARE stored" if report["stores_exemplars"] else "no node is stored"
     return f"{size(report['bytes'])}{': ' * items}{listed * items}; {exemplars}"
-
-
-def many(count: int, word: str) -> str:
-    """`1 node`, `2 classes`."""
-    return f"{count} {word}" + ("" if count == 1 else "es" if word.endswith("s") else "s")
 
 
 # ---------------------------------------------------------------------- a run

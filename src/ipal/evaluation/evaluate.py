@@ -64,7 +64,8 @@ def evaluate_all(
         if last[key] == number:  # embeddings of a large graph are large
             del predicted[key]
     for row, counts in zip(rows, pairs, strict=True):
-        row.per_class, row.confusion = recalls(counts), confusion(counts)
+        row.confusion = confusion(counts)
+        row.per_class = recalls(row.confusion)
     return rows
 
 
@@ -96,23 +97,14 @@ def counted(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> Count
     return Counter(dict(sorted(Counter(zip(truth.tolist(), predicted.tolist(), strict=True)).items())))
 
 
-def class_sizes(pairs: Mapping[Pair, int]) -> Counter[str]:
-    """Nodes of every class."""
-    sizes = Counter[str]()
-    for (label, _), count in pairs.items():
-        sizes[str(label)] += count
-    return sizes
-
-
-def recalls(pairs: Mapping[Pair, int]) -> dict[str, float]:
-    """Percent of each class's nodes that were taken for it."""
-    right = class_sizes({pair: count for pair, count in pairs.items() if pair[0] == pair[1]})
-    return {name: 100.0 * (right[name] / size) for name, size in class_sizes(pairs).items()}
-
-
 def confusion(pairs: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
     """Of each class's nodes, how many were taken for which class; pairs that never occur are left out."""
     table: dict[str, dict[str, int]] = {}
     for (label, taken_for), count in pairs.items():
         table.setdefault(str(label), {})[str(taken_for)] = count
     return table
+
+
+def recalls(found: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """Percent of each class's nodes that were taken for it."""
+    return {name: 100.0 * (counts.get(name, 0) / sum(counts.values())) for name, counts in found.items()}

@@ -88,11 +88,6 @@ def spread_cell(summary: Spread | None, mark: str = "") -> Cell:
     return Cell(pretty(summary), mean, mark, deviation)
 
 
-def plural(number_of: int, word: str) -> str:
-    ending = "es" if word.endswith("s") else "s"
-    return f"{number_of} {word}" if number_of == 1 else f"{number_of} {word}{ending}"
-
-
 def seconds(value: float) -> str:
     """`0.43 s`, `12.5 s`, `3 min 20 s`, `2 h 5 min`."""
     if value < 60:

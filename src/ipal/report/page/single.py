@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig, Tree, attribute_docs
-from ipal.report.cells import Cell, CellTable, plural, seconds, signless, table
+from ipal.report.cells import Cell, CellTable, seconds, signless, table
 from ipal.report.collect import Run
 from ipal.report.page.plots import Fact, Page, PageSection
 from ipal.report.page.sections import accuracy_section, along_section, classes_section, training_section
 from ipal.report.tables import as_text, as_yaml
-from ipal.system.units import size
+from ipal.system.units import many, size
 
 OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
 FOUND = ("dataset_hash", "plugins")
@@ -33,7 +33,7 @@ def one_run(run: Run) -> Page:
         title=f"{result.title} on {run.dataset}",
         verdict=verdict(run),
         subtitle=(
-            f"{model}{plural(len(sizes), 'task')} of {split}, one after the other; seed {run.seed}. Run {run.name}."
+            f"{model}{many(len(sizes), 'task')} of {split}, one after the other; seed {run.seed}. Run {run.name}."
         ),
         facts=headline(run),
         warnings=[f"About this graph: {result.data.remark}"] if result.data.remark else [],
