@@ -73,8 +73,16 @@ def run(
     for assignment in settings or ():
         given = override(given, parse_assignment(assignment))
     wanted = wanted_run(given, config, preset)
-    _check_used(wanted.method, given, epochs)
-    folder = _made(_resolved(wanted, root), runs, memory_limit, checkpoint_every)
+    with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
+        folder = None if memory_limit else _finished_before(wanted, runs, root)
+        if folder is None:
+            _check_used(wanted.method, given, epochs)
+            resolved = _resolved(wanted, root)
+    if folder is None:
+        folder = _made(resolved, runs, memory_limit, checkpoint_every)
+        folder.mark(wanted)
+    else:
+        _say_finished(folder)
     _show(folder, full, as_json)
     if html:
         from ipal.cli.report import write_page
@@ -139,7 +147,9 @@ def resume(
     if folder.is_finished:
         _say_finished(folder)
     else:
-        _execute(_resolved(config, root or folder.data_root()), folder, checkpoint_every=checkpoint_every)
+        with render.Status(render.err, f"reading {shortened(config.dataset)}"):
+            resolved = _resolved(config, root or folder.data_root())
+        _execute(resolved, folder, checkpoint_every=checkpoint_every)
     _show(folder, full, as_json)
 
 
@@ -161,12 +171,22 @@ def show(
     _show(folder, full, as_json)
 
 
-def _resolved(config: RunConfig, root: Path | None) -> "Resolved":
-    with render.Status(render.err, f"reading {shortened(config.dataset)}"):
-        from ipal.data.datasets.catalog import data_root
-        from ipal.runs import runner  # torch takes seconds to load
+def _finished_before(wanted: RunConfig, runs: Path, root: Path | None) -> RunFolder | None:
+    """The finished run of the same request on the same graph, found without torch."""
+    folder = RunStore(runs).finished_before(wanted)
+    if folder is None:
+        return None
+    from ipal.data.datasets import load
 
-        return runner.resolve(config, data_root(root))
+    graph = load(wanted.dataset, root, undirected=wanted.protocol.edges == "undirected")
+    return folder if graph.hash == folder.config().dataset_hash else None
+
+
+def _resolved(config: RunConfig, root: Path | None) -> "Resolved":
+    from ipal.data.datasets.catalog import data_root
+    from ipal.runs import runner  # torch takes seconds to load
+
+    return runner.resolve(config, data_root(root))
 
 
 def _made(resolved: "Resolved", runs: Path, limit: str | None, checkpoint_every: int | None) -> RunFolder:

@@ -13,6 +13,7 @@ Every file appears whole or not at all. No torch here: results can be read anywh
 """
 
 import csv
+import hashlib
 import io
 import json
 import traceback
@@ -185,6 +186,11 @@ class RunFolder:
                     self.checkpoint.unlink(missing_ok=True)
             yield
 
+    def mark(self, request: RunConfig) -> None:
+        """Let `RunStore.finished_before` find the run by what was asked for."""
+        with suppress(OSError):
+            (self.path / _mark(request)).touch()
+
     def tidy(self) -> None:
         """Remove what killed processes left behind, where the folder can be written and nobody works on it."""
         with suppress(StoreError), self.locked():
@@ -223,6 +229,14 @@ class RunStore:
         dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
         return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
 
+    def finished_before(self, request: RunConfig) -> RunFolder | None:
+        """A finished run that was asked for in the same words of the same code; its graph may have changed since.
+
+        Only the methods know all defaults, and with them a folder's name, and they load torch.
+        """
+        found = (RunFolder(path.parent) for path in self.root.glob(f"*/{_mark(request)}"))
+        return next((folder for folder in found if folder.is_finished and not folder.config().plugins), None)
+
     def find(self, name: str) -> RunFolder:
         """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""
         for path in (Path(name), self.root / name):
@@ -254,6 +268,14 @@ class RunStore:
         """Every run, the one started last at the end: the configuration is written once, the folder changes."""
         configs = sorted(self.root.glob("*/config.yaml"), key=lambda path: (path.stat().st_mtime, path.parent.name))
         return [RunFolder(path.parent) for path in configs]
+
+
+def _mark(request: RunConfig) -> str:
+    """The name of a file for a request and the package's own files, as their sizes and times have them."""
+    package = Path(__file__).parents[1]
+    code = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(package.rglob("*.py"))]
+    asked = json.dumps([request.model_dump(mode="json", exclude_unset=True), code], sort_keys=True)
+    return f".asked-{hashlib.sha256(asked.encode()).hexdigest()[:16]}"
 
 
 def overview(folder: RunFolder) -> dict[str, Any]:
