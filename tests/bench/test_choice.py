@@ -97,6 +97,14 @@ def test_a_search_stays_on_record_while_it_is_this_rows(tmp_path):
     assert read_manifest(path).entries[0].tried == ()
 
 
+def test_entries_left_out_stay_as_an_earlier_bench_left_them(tmp_path):
+    path = write(tmp_path, "ipal:\nb: {method: ipal, ipal.gamma: 1}\nc: {method: ipal, ipal.gamma: 2}")
+    settled(path, [(1, 1)], only=["b"])
+    settled(path, [(1, 1)], only=["c"])
+    entries = read_manifest(manifest_path(tmp_path / "runs", "x")).entries
+    assert [(entry.label, len(entry.runs)) for entry in entries] == [("ipal", 0), ("b", 2), ("c", 2)]
+
+
 def test_a_manifest_is_read_as_it_was_written(tmp_path):
     entry = ManifestRow(
         label="no DBP",

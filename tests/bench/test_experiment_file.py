@@ -248,6 +248,11 @@ def test_a_file_like_another_takes_over_its_rows_and_grids_but_not_what_was_chos
     assert (entry.given["dataset"], entry.given["train.epochs"]) == ("digits", 1)
 
 
+def test_a_label_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"no entry 'ipla'. Did you mean 'ipal'"):
+        plan(write(tmp_path, "ipal:"), only=["ipla"])
+
+
 def test_files_that_take_each_other_over_are_refused(tmp_path):
     (tmp_path / "a.yaml").write_text("like: b.yaml\nall: {dataset: digits}\n")
     (tmp_path / "b.yaml").write_text("like: a.yaml\nall: {dataset: digits}\n")

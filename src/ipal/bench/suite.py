@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,10 +113,11 @@ class Bench:
             row.chosen = choose([row.reported], scores)
 
     def write_manifest(self) -> None:
-        """Of all entries; a search stays on record where an earlier bench made it."""
+        """Of all entries; those that this bench leaves out stay as an earlier one left them."""
         before: dict[str, ManifestRow] = {}
         with suppress(StoreError):  # none yet, or damaged: this one takes its place
             before = {row.label: row for row in read_manifest(manifest_path(self.runs, self.name)).entries}
+        rows = {row.entry.label: row for row in self.rows}
         Manifest(
             name=self.name,
             about=self.experiment.about,
@@ -124,7 +125,9 @@ class Bench:
             dataset=self.dataset,
             seeds=self.seeds,
             command=self.command,
-            entries=tuple(_record(row, before.get(row.entry.label)) for row in self.rows),
+            entries=tuple(
+                _record(entry, rows.get(entry.label), before.get(entry.label)) for entry in self.experiment.entries
+            ),
         ).write(self.runs)
 
     def summary(self, row: BenchRow) -> dict[str, Any]:
@@ -218,6 +221,7 @@ def prepare(
     root: Path | None = None,
     *,
     tune: bool = False,
+    only: Collection[str] = (),
     seeds: tuple[int, ...] = (),
     stack: int = 1,
 ) -> Suite:
@@ -225,6 +229,10 @@ def prepare(
     names = [file.path.stem for file in experiments]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"Two files are named {min(twice)}, and a bench is known by its file's name: rename one.")
+    labels = [entry.label for file in experiments for entry in file.entries]
+    for label in only:
+        if label not in labels:
+            raise ConfigError(f"There is no entry '{label}'.{did_you_mean(label, labels)}")
     options = " --tune" * tune + f" --seeds {','.join(map(str, seeds))}" * bool(seeds)
     options += f" --stack {stack}" * (stack > 1)
     root = data_root(root)
@@ -249,10 +257,11 @@ def prepare(
 
     for file in experiments:
         check_runs(file, len(seeds or max(file.seeds, file.tuning_seeds, key=len)))
-        rows = [row(file, entry) for entry in file.entries]
-        dataset = suite.jobs[rows[0].points[0].runs[0]].config.dataset
-        command = f"ipal bench {file.path}{options}"
-        suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
+        rows = [row(file, entry) for entry in file.entries if not only or entry.label in only]
+        if rows:
+            dataset = suite.jobs[rows[0].points[0].runs[0]].config.dataset
+            command = f"ipal bench {file.path}{options}"
+            suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
     return suite
 
 
@@ -296,19 +305,25 @@ def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine) ->
                 settle()
 
 
-def _record(row: BenchRow, before: ManifestRow | None) -> ManifestRow:
-    """The manifest row of an entry."""
-    entry, tried = row.entry, tuple[GridPoint, ...]()
+def _record(entry: ExperimentEntry, row: BenchRow | None, before: ManifestRow | None) -> ManifestRow:
+    """The manifest row of an entry: of this bench, or of an earlier one if this one leaves it out."""
+    if before and before.method != entry.method:
+        before = None
+    if row is None and before:
+        return before
     grid = {name: tuple(values) for name, values in entry.grid.items()}
-    # A row that is given shows its point from the start: it can be reported as far as it is done.
-    point = row.chosen if row.searched else row.points[0]
-    if row.has_own_seeds and point is not row.reported:
-        point = None  # the runs it was chosen by are no result
-    if row.searched and (row.chosen or row.failures):
-        tried = tuple(row.points)
-    elif not row.searched and before and (before.method, before.grid) == (entry.method, grid):
-        # The search of an earlier bench, if these settings are among those it tried.
-        tried = before.tried if row.points[0].settings in [one.settings for one in before.tried] else ()
+    point, tried, failures = None, tuple[GridPoint, ...](), dict[str, str]()
+    if row is not None:
+        failures = row.failures
+        # A row that is given shows its point from the start: it can be reported as far as it is done.
+        point = row.chosen if row.searched else row.points[0]
+        if row.has_own_seeds and point is not row.reported:
+            point = None  # the runs it was chosen by are no result
+        if row.searched and (row.chosen or row.failures):
+            tried = tuple(row.points)
+        elif not row.searched and before and before.grid == grid:
+            # The search of an earlier bench, if these settings are among those it tried.
+            tried = before.tried if row.points[0].settings in [one.settings for one in before.tried] else ()
     return ManifestRow(
         label=entry.label,
         method=entry.method,
@@ -317,5 +332,5 @@ def _record(row: BenchRow, before: ManifestRow | None) -> ManifestRow:
         runs=point.runs if point else (),
         grid=grid,
         tried=tried,
-        failures=tuple(Failure(run=run, reason=why) for run, why in row.failures.items()),
+        failures=tuple(Failure(run=run, reason=why) for run, why in failures.items()),
     )

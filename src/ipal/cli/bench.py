@@ -28,6 +28,9 @@ def bench(
     ] = None,
     tune: Annotated[bool, Option("--tune", help="Search every grid, also if the file fixes its settings.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would run.")] = False,
+    only: Annotated[
+        list[str] | None, Option("--only", metavar="LABEL", help="This entry only; may be repeated.")
+    ] = None,
     seeds: Annotated[str | None, Option(help="Other seeds than the file's, as 0-2 or 0,3.")] = None,
     engine: Annotated[str, Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
     address: Annotated[
@@ -46,7 +49,7 @@ def bench(
 
     performer = make_engine(engine, address)
     plans = [read_experiment(path) for path in files]
-    suite = prepare(plans, runs, root, tune=tune, seeds=_parse_seeds(seeds), stack=stack)
+    suite = prepare(plans, runs, root, tune=tune, only=only or (), seeds=_parse_seeds(seeds), stack=stack)
     if dry_run:
         return _show_plan(suite)
     interrupted = "Interrupted; saved work is kept. Start the same command again to continue."
