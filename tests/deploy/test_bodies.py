@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ipal.data.graph import checked_graph
 from ipal.deploy.predict import neighbourhood
-from ipal.deploy.serving.bodies import JSON, NPZ, Limits, Question, json_body, npz_body, read_question
+from ipal.deploy.serving.bodies import JSON, NPZ, Limits, Question, json_body, npz_body, read_question, table_of_zeros
 from ipal.errors import DataError
 from ipal.system.arrays import MalformedError, TooLargeError
 from tests.deploy.support import archive
@@ -118,6 +118,7 @@ def test_degrees_of_weighted_edges_are_sums_of_weights() -> None:
 
 # ---------------------------------------------------------------------- JSON that cannot be meant
 
+ZEROS = b",0" * 400
 REFUSED: dict[str, tuple[Any, type[DataError], str]] = {
     "no JSON": (b"hello", MalformedError, "no JSON"),
     "empty": (b"", MalformedError, "no JSON"),
@@ -128,6 +129,8 @@ REFUSED: dict[str, tuple[Any, type[DataError], str]] = {
     "many strings": (b'{"x":["",' + b'"",' * 100 + b'""],"edge_index":[[],[]]}', DataError, "x.0: "),
     "NaN": ({**FEW, "x": [[float("nan"), 1.0]]}, DataError, "finite"),
     "beyond infinity": (b'{"x": [[1e999, 1]], "edge_index": [[], []]}', DataError, "finite"),
+    "ragged zeros": (b'{"x": [[0' + ZEROS + b'],[0]], "edge_index": [[], []]}', DataError, "row 1 of x"),
+    "a crowd of zeros": (b'{"x": [' + b"[0],[0]," * 25 + b'[0]], "edge_index": [[], []]}', TooLargeError, "51 nodes"),
     "beyond single precision": ({**FEW, "x": [[1e300, 1.0]], "edge_index": [[], []]}, DataError, "infinite"),
     "huge feature": ({**FEW, "x": [[10**400, 1]]}, DataError, "finite"),
     "huge node": ({**FEW, "edge_index": [[10**30], [0]]}, DataError, "64 bits"),
@@ -226,3 +229,74 @@ def test_small_bodies_take_little_memory(body: bytes) -> None:
         read_question(body, JSON, LIMITS)
     assert tracemalloc.get_traced_memory()[1] < 50 * len(body)
     tracemalloc.stop()
+
+
+# ---------------------------------------------------------------------- tables of zeros
+
+
+def written(x: Any, zero: str = "0.0", comma: str = ",") -> bytes:
+    rows = (comma.join(repr(float(v)) if v else zero for v in row) for row in x)
+    table = comma.join(f"[{row}]" for row in rows)
+    return f'{{"edge_index": [[], []], "x" : [{table}] }}'.encode()
+
+
+def sparse_table(density: float = 0.02) -> Any:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(20, 200)) * (random.random((20, 200)) < density)
+    x[3, 4], x[19, 199] = 1e-7, -2e30
+    return x
+
+
+@pytest.mark.parametrize("zero", ["0", "-0.0", " 0.00\n"])
+@pytest.mark.parametrize("comma", [",", ", ", " ,\n"])
+@pytest.mark.parametrize("density", [0.02, 0.5])
+def test_tables_of_zeros_are_read_as_any_other(zero: str, comma: str, density: float) -> None:
+    x = sparse_table(density)
+    text = written(x, zero, comma)
+    is_usual = density < 0.1 and zero in ("0", "-0.0") and comma in (",", ", ")
+    assert (table_of_zeros(text) is not None) == is_usual
+    found = read_question(text, JSON, Limits()).graph.x
+    assert np.array_equal(found.toarray() if isinstance(found, sp.csr_array) else found, x.astype(np.float32))
+
+
+TABLE = "[[" + "0," * 400 + "0]]"
+
+
+@pytest.mark.parametrize(
+    ("text", "x"),
+    [
+        (f'{{"x": {TABLE}, "edge_index": [[], []], "x": [[1, 0]]}}', [[1, 0]]),
+        (f'{{"x": {TABLE}, "edge_index": [[], []], "\\u0078": [[1, 0]]}}', [[1, 0]]),
+        (f'{{"edge_index": [[], []], "reject": {{"x": {TABLE}}}}}', None),
+        (f'{{"edge_index": {{"x": {TABLE}}}, "x": null}}', None),
+    ],
+)
+def test_a_table_that_may_be_another_is_not_taken_for_the_features(text: str, x: Any) -> None:
+    if x is None:
+        with pytest.raises(DataError):
+            asked(text.encode())
+    else:
+        assert asked(text.encode()).graph.x.tolist() == x
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_what_is_taken_as_a_table_of_zeros_is_one(data: st.DataObject) -> None:
+    """Of a body with any changes: that what is taken is what Python reads, and all is valid if the rest is."""
+    sound = bytearray(written(sparse_table(), data.draw(st.sampled_from(["0", "0.0"]))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(sound) - 1))
+        some = st.text('0123456789.,-+eE[] x"\\', max_size=3)
+        sound[place : place + data.draw(st.integers(0, 3))] = data.draw(some).encode()
+    found = table_of_zeros(sound)
+    if found is None:
+        return
+    table, rest = found
+    try:
+        around = json.loads(rest)
+    except ValueError:
+        return
+    if around.get("x", 0) is not None or list(around).count("x") != 1 or set(around) != {"edge_index", "x"}:
+        return  # refused, or not taken
+    x = json.loads(sound)["x"]
+    assert np.array_equal(table.toarray(), np.array(x, dtype=np.float64).astype(np.float32))

@@ -4,6 +4,7 @@ JSON and .npz files have the same names, which are those of the graph files that
 """
 
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from ipal.data.datasets.readers import SPARSE, csr
@@ -109,6 +110,7 @@ Numbers = Annotated[Plain, AfterValidator(np.array)]
 WholeNumbers = Annotated[list[int], Field(fail_fast=True), AfterValidator(_whole_numbers)]
 Table = Annotated[list[Plain], Field(fail_fast=True), AfterValidator(_table)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+ANY_NUMBERS = TypeAdapter(Plain, config={"strict": True, "allow_inf_nan": False})
 
 
 class Options(BaseModel):
@@ -185,8 +187,12 @@ def _json(body: bytes | bytearray, limits: Limits) -> tuple[dict[str, Any], Opti
     # Counted before parsing makes an object of each.
     if body.count(b"[") + body.count(b"{") > limits.nodes + OTHER_LISTS:
         raise TooLargeError(f"The body holds more lists than a graph of {limits.nodes} nodes (--max-nodes) takes.")
-    found = GraphBody.model_validate_json(body)
-    return {name: value for name, value in found if isinstance(value, np.ndarray)}, found
+    table, rest = table_of_zeros(body) or (None, body)
+    found = GraphBody.model_validate_json(rest)
+    arrays = {name: value for name, value in found if isinstance(value, np.ndarray)}
+    if table is not None and found.x is None and "x" in found.model_fields_set:
+        arrays["x"] = table
+    return arrays, found
 
 
 def _npz(body: bytes | bytearray, limits: Limits) -> tuple[dict[str, Any], Options]:
@@ -236,8 +242,10 @@ def _features(arrays: dict[str, Any], limits: Limits) -> Features:
         x = arrays["x"]
         if x.ndim == 2:
             _check_nodes(x.shape[0], limits)
-        x = np.ascontiguousarray(x, dtype=np.float32)
-        return sp.csr_array(x) if x.ndim == 2 and MOSTLY_ZERO * np.count_nonzero(x) < x.size else x
+        if isinstance(x, np.ndarray):
+            x = np.ascontiguousarray(x, dtype=np.float32)
+            x = sp.csr_array(x) if x.ndim == 2 and MOSTLY_ZERO * np.count_nonzero(x) < x.size else x
+        return x
 
 
 def _check_nodes(n: int, limits: Limits) -> None:
@@ -263,3 +271,55 @@ def _with_degree(graph: Graph, degree: NDArray[Any], weighted: bool) -> Graph:
         )
     whole = degree if weighted else degree.astype(np.int64)
     return Graph.of(graph.x, replace(graph.neighbours, whole_degree=whole), symmetric=graph.symmetric)
+
+
+# ---------------------------------------------------------------------- wide tables in JSON
+
+OPENING = re.compile(rb'"x"\s*:\s*(\[\[)')
+BETWEEN_ROWS = re.compile(rb"\] ?, ?\[")
+ZERO = re.compile(rb"(?:^|, ?)(-?0(?:\.0{1,3})?)(, ?)")
+"""A number that is zero, and the comma behind it."""
+
+
+def table_of_zeros(body: bytes | bytearray) -> tuple[sp.csr_array, bytes] | None:
+    """The table "x" of a JSON object where it is mostly zeros, and the object with null in its place; else None.
+
+    No object is made of a zero: all must be written alike, and their places follow from the commas.
+    """
+    opening = OPENING.search(body)
+    end = -1 if opening is None else body.find(b"]]", opening.end())
+    if opening is None or end < 0:
+        return None
+    rows = BETWEEN_ROWS.split(bytes(body[opening.end() : end]))
+    first = ZERO.search(rows[0])
+    if first is None:
+        return None
+    zero, comma = first[1], first[2]
+    width = rows[0].count(b",") + 1
+    no_other = comma.join([zero] * width)
+    others, columns, numbers = [0], list[NDArray[np.int64]](), list[bytes]()
+    for row in rows:
+        characters = np.frombuffer(row, np.uint8)
+        commas = np.flatnonzero(characters == ord(","))
+        places = np.unique(np.searchsorted(commas, np.flatnonzero(characters > ord("0"))))
+        if len(commas) != width - 1 or MOSTLY_ZERO * len(places) >= width:
+            return None
+        starts = np.where(places > 0, commas[places - 1] + len(comma), 0).tolist()
+        stops = np.where(places < width - 1, commas[places.clip(max=len(commas) - 1)], len(row)).tolist()
+        zeros = [row[i:j] for i, j in zip([0, *stops], [*starts, len(row)], strict=True)]
+        if zero.join(zeros) != no_other:
+            return None
+        others.append(others[-1] + len(places))
+        columns.append(places)
+        numbers += [row[i:j] for i, j in zip(starts, stops, strict=True)]
+    try:
+        values = np.array(ANY_NUMBERS.validate_json(b"[" + b",".join(numbers) + b"]"), dtype=np.float64)
+    except ValidationError:
+        return None
+    if len(values) != len(numbers):
+        return None
+    with np.errstate(over="ignore"):  # overflows become infinite, which is refused
+        parts = values.astype(np.float32), np.concatenate(columns), np.array(others)
+    table = sp.csr_array(parts, shape=(len(rows), width))
+    table.eliminate_zeros()
+    return table, b"".join([body[: opening.start(1)], b"null", body[end + 2 :]])
