@@ -8,6 +8,7 @@
     model.safetensors   the learner, when all tasks are learned
     result.json         accuracy matrix, AP, AF, …; written last: a run is believed only if it is there
     log.txt             what happened when
+    .asked-*            empty: which requests of `ipal run` it answers
 
 Every file appears whole or not at all. No torch here: results can be read anywhere.
 """
