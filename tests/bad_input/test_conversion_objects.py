@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -10,13 +9,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Data, HeteroData
 
 import ipal
 from ipal import IPAL, NCM, DataError
 from ipal.deploy import predict
 from ipal.estimator.convert.pyg import graph_of, task_of
-from tests.bad_input.support import E, N, X, Y, some_data
+from tests.bad_input.support import E, N, X, Y
 
 DATASET = ipal.load_dataset("synthetic:nodes=60,classes=3,features=4")
 
@@ -35,13 +34,8 @@ STRANGERS: dict[str, tuple[Any, Callable[[Any], Data] | None]] = {
     "Graph": (drawn(), ipal.graph_from),
     "dict": ({"x": X, "edge_index": E, "y": Y}, ipal.graph_from),
     "coo_array": (sp.coo_array((np.ones(E.shape[1]), E), shape=(N, N)), lambda A: ipal.graph_from(A, x=X, y=Y)),
-    "tuple": ((X, E, Y), None),
-    "list": ([some_data(), some_data()], Batch.from_data_list),
-    "PosixPath": (Path("mine.npz"), None),
     "Dataset": (DATASET, ipal.graph_from),
-    "Tensor": (torch.ones(3, 3), None),
     "NoneType": (None, None),
-    "int": (3, None),
 }
 
 

@@ -49,10 +49,7 @@ FEATURES: dict[str, tuple[Any, str, Callable[[Any], Any] | None]] = {
     "complex": (torch.from_numpy(X + 1j), "complex128", lambda x: torch.view_as_real(x).flatten(1)),
     "objects": (X.astype(object), "of the type object", lambda x: torch.tensor(x.astype("float32"))),
     "words": (X.astype(str), "encode them", None),
-    "dates": (np.full((N, 1), "2020-01-01", dtype="M8[D]"), "table of numbers", None),
     "one column": (torch.ones(N), "x.reshape(-1, 1)", lambda x: x.reshape(-1, 1)),
-    "three dimensions": (torch.ones(N, 2, 2), "3 dimension", None),
-    "ragged": ([[1.0], [1.0, 2.0]], "the same length", None),
 }
 
 

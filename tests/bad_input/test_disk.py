@@ -35,10 +35,6 @@ def test_a_file_in_the_way_of_the_runs_folder_is_named(command: Command, tmp_pat
     complaint(command("run", *SMALL, "--runs", "runs/deeper"), "Cannot write", "runs", "--runs")
 
 
-def test_a_place_where_no_folder_can_be_made_is_named(command: Command) -> None:
-    complaint(command("run", *SMALL, "--runs", "/proc/ipal-runs"), "Cannot write", "/proc/ipal-runs", "--runs")
-
-
 @pytest.mark.parametrize("what", ["lock", "temporary file"])
 def test_a_run_folder_that_may_not_be_written_is_named(
     command: Command, interrupted: Path, monkeypatch: pytest.MonkeyPatch, what: str
@@ -166,10 +162,6 @@ def raising(code: int) -> Callable[..., Any]:
 
 LATE: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], object], str]] = {
     "removed": (lambda file, _: shutil.move(file.parent, file.parent.with_name("moved")), "No such file"),
-    "a file": (
-        lambda file, _: (shutil.move(file.parent, file.parent.with_name("moved")), file.parent.touch()),
-        "Not a directory",
-    ),
     "read-only": (lambda _, patch: patch.setattr("ipal.system.files.create", raising(errno.EROFS)), "Read-only"),
     "full at the rename": (lambda _, patch: patch.setattr("os.replace", raising(errno.ENOSPC)), "No room on the disk"),
 }

@@ -30,11 +30,7 @@ def test_a_graph_that_is_not_there_says_where_to_put_it(command: Command, tmp_pa
 BROKEN: dict[str, tuple[dict[str, object], list[str]]] = {
     "edge too far": ({"edge_index": one(E, (1, 3), 40)}, ["points to node 40", "0 to 39"]),
     "edges turned": ({"edge_index": E.T}, ["edge_index", "2 x edges", "(120, 2)"]),
-    "edges fractional": ({"edge_index": E + 0.5}, ["edge_index", "whole numbers"]),
     "x NaN": ({"x": one(X, (3, 2), np.nan)}, ["features", "NaN or infinite"]),
-    "x too large for a float": ({"x": one(X, (3, 2), 1e300)}, ["features"]),
-    "x flat": ({"x": X[:, 0]}, ["eatures", "1 dimension"]),
-    "x without columns": ({"x": X[:, :0]}, ["empty"]),
     "too few labels": ({"y": Y[:-1]}, ["39 labels for 40 nodes"]),
     "labels in a column": ({"y": Y[:, None]}, ["40 labels for 40 nodes", "(40, 1)"]),
     "labels too large": ({"y": np.full(40, 2**64 - 1, dtype=np.uint64)}, ["labels are not whole numbers"]),
@@ -46,8 +42,6 @@ BROKEN: dict[str, tuple[dict[str, object], list[str]]] = {
     "ids twice": ({"ids": np.array(["a", "b"] * 20)}, ["'ids'", "all different"]),
     "no nodes": ({"x": X[:0], "y": Y[:0], "edge_index": E[:, :0]}, ["empty"]),
     "no edge_index": ({"edge_index": None}, ["lacks the array(s) edge_index", "y", "x"]),
-    "no y": ({"y": None}, ["No node", "has a label", "array y"]),
-    "nothing": ({"edge_index": None, "y": None, "x": None}, ["lacks the array(s) edge_index"]),
 }
 
 
@@ -59,13 +53,8 @@ def test_a_broken_graph_is_refused_with_the_reason(tmp_path: Path, name: str) ->
     assert all(word in str(found.value) for word in words), found.value
 
 
-def test_other_and_damaged_files_get_one_sentence_from_the_command(command: Command, tmp_path: Path) -> None:
+def test_other_files_get_one_sentence_from_the_command(command: Command, tmp_path: Path) -> None:
     path = write_graph(tmp_path / "mine.npz")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    refused(command, path, str(path), "damaged", "cut short")
-    path.write_bytes(b"")
-    refused(command, path, str(path))
     with path.open("wb") as file:
         np.save(file, X)  # a single array: .npy, not .npz
     refused(command, path, str(path))

@@ -37,14 +37,6 @@ from ipal.state.snapshot import Snapshot
 from tests.bad_input.support import X, Y, some_data
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", bytes(64), b"{}" * 50], ids=str)
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"model\.safetensors"):
-        ipal.load(path)
-
-
 def test_a_model_file_that_is_cut_short_is_refused_wherever_it_is_cut(saved: Path) -> None:
     whole = saved.read_bytes()
     for length in [*range(0, 3000, 101), *range(3000, len(whole), 20011), len(whole) - 1]:
@@ -84,15 +76,6 @@ def test_a_saved_model_of_another_kind_is_refused(tmp_path: Path, facts: dict[st
         ipal.load(path)
     with pytest.raises(StoreError, match=r"model\.safetensors holds .* not 'ipal'"):
         IPAL.load(path)
-
-
-def test_a_model_whose_parts_are_missing_is_refused(saved: Path) -> None:
-    state = Snapshot.load(saved)
-    for name in state.tensors:
-        if not name.startswith("optimizer"):
-            Snapshot({key: value for key, value in state.tensors.items() if key != name}, state.facts).save(saved)
-            with pytest.raises(StoreError):
-                ipal.load(saved)
 
 
 def test_a_model_cannot_be_saved_where_there_is_no_folder(fitted: IPAL, tmp_path: Path) -> None:
@@ -203,8 +186,6 @@ WRONG: dict[str, tuple[str, Any]] = {
     "a weight without dimensions": ("encoder.weights.0", lambda t: torch.tensor(0.5)),
     "NaN in a weight": ("encoder.weights.1", lambda t: t * float("nan")),
     "a negative number of nodes": ("memory.prototypes.count", lambda t: -t),
-    "no node": ("memory.prototypes.count", lambda t: 0 * t),
-    "a missing prototype": ("memory.prototypes.mean", lambda t: t[:-1]),
     "a negative variance": ("memory.prototypes.variance", lambda t: t - 100),
     "a random state too short": ("generator", lambda t: t[:100]),
 }

@@ -35,7 +35,6 @@ def test_a_configuration_that_was_cut_is_refused(command: Command, finished: Pat
     [
         ("seed: 0", "seed: 1", ["was changed", "its hash is", "folder's name"]),
         ("seed: 0", "seed: -1", ["damaged or of another version", "'seed'"]),
-        ("seed: 0", "seed: [0", ["damaged"]),
         ("format: 1", "format: 2", ["another format"]),
         ("method: ipal", "method: other", ["damaged or of another version"]),
     ],
@@ -71,14 +70,9 @@ def flip(path: Path, place: float) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "emptied": (lambda path: path.write_bytes(b""), ["damaged"]),
     "cut in the middle": (cut, ["damaged"]),
-    "flipped in the header": (lambda path: flip(path, 0.01), ["damaged"]),
     "another version": (
         lambda path: path.write_bytes(path.read_bytes().replace(b"ipal-state-1", b"ipal-state-2")),
         ["'ipal-state-2'", "'ipal-state-1'", "the version that wrote it"],
-    ),
-    "a name in the header": (
-        lambda path: path.write_bytes(path.read_bytes().replace(b'"facts"', b'"fects"')),
-        ["damaged"],
     ),
     "a model": (lambda path: Snapshot(Snapshot.load(path).tensors, {"method": "ipal"}).save(path), ["checkpoint"]),
 }
@@ -119,17 +113,6 @@ def test_a_damaged_checkpoint_is_refused_by_resume_and_left_as_it_is(
     assert contents(interrupted) == before
     checkpoint = interrupted / "checkpoint.safetensors"
     assert said.endswith(f"Delete {checkpoint} to start the run from its first task.")
-
-
-def test_a_damaged_checkpoint_is_refused_by_run_as_well(command: Command, interrupted: Path) -> None:
-    cut(interrupted / "checkpoint.safetensors")
-    before = contents(interrupted)
-    settings = ["--set", "train={epochs: 4, lr_base: 0.01, lr_next: 0.01}", "--threads", 1]
-    # `run` first says that it found an interrupted run.
-    done = command("run", "--dataset", GRAPH, *settings)
-    complaint(done, "checkpoint.safetensors", "damaged", underway=True)
-    assert interrupted.name in done.err, "this was meant to be the same run"
-    assert contents(interrupted) == before
 
 
 @pytest.mark.parametrize("other", [{"encoder": {"width": 8}}, {"seed": 1}, {"ipal": {"gamma": 0.1}}], ids=str)

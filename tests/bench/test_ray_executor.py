@@ -152,7 +152,6 @@ def test_an_address_where_nobody_answers_is_reported_at_once(command, tmp_path, 
         (("--engine", "rai"), ["Did you mean 'ray'?"]),
         (("--address", "127.0.0.1:1"), ["--engine ray"]),
         (("--engine", "ray", "--address", "here"), ["HOST:PORT", "'here'"]),
-        (("--engine", "ray", "--address", "ray://head:10001"), ["ray://head:10001", "or auto"]),
     ],
 )
 def test_options_that_do_not_fit_get_a_sentence(command, tmp_path, options, words):

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -77,21 +76,6 @@ def test_a_model_is_not_merged_with_itself(command: Command, tiny: Dataset) -> N
     complaint(command("merge", "a.safetensors", "link.safetensors", "-o", "c"), "twice")
     complaint(command("merge", "a.safetensors", "-o", "c"), "at least two")
     assert not Path("c").exists()
-
-
-def test_a_model_that_cannot_be_found_or_read_is_named(command: Command, pair: Callable[..., None]) -> None:
-    pair()
-    for arguments in (("merge", "a.safetensors", "{}", "-o", "c"), ("forget", "{}", "--class", 0, "--graph", "g.npz")):
-
-        def naming(name: str, arguments: Any = arguments) -> Any:
-            return command(*(name if argument == "{}" else argument for argument in arguments))
-
-        complaint(naming("none.safetensors"), "none.safetensors does not exist")
-        complaint(naming("nobody"), "no run 'nobody'", "ipal list runs")
-        complaint(naming(""), "no run ''")
-        Path("notes.txt").write_text("hello")
-        complaint(naming("notes.txt"), "notes.txt", "no saved state")
-        assert not Path("c").exists()
 
 
 def test_other_methods_can_neither_be_merged_nor_forget(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ipal
-from ipal.data.datasets import convert, load
+from ipal.data.datasets import load
 from ipal.deploy.predict import predict
 from ipal.estimator import files
 from tests.cli.support import GRAPH
@@ -58,13 +58,6 @@ def test_labels_need_not_be_there_and_are_not_looked_at(command: Command, model:
     complaint(command("run", "--dataset", "unlabelled.npz"), "No node", "has a label")
 
 
-def test_a_graph_folder_is_a_graph(command: Command, model: Path, tmp_path: Path) -> None:
-    convert("learned.npz", tmp_path / "folder.graph")
-    for name in ("learned.npz", "folder.graph"):
-        assert command("predict", model, "--graph", name, "-o", f"{name}.csv").code == 0
-    assert (tmp_path / "learned.npz.csv").read_text() == (tmp_path / "folder.graph.csv").read_text()
-
-
 def test_some_nodes_are_predicted_as_among_all(command: Command, model: Path, tmp_path: Path) -> None:
     (tmp_path / "nodes.txt").write_text("7\n3\n")
     for place, said in enumerate(("7,3", "nodes.txt")):
@@ -96,17 +89,11 @@ def test_a_file_that_is_there_is_replaced_only_by_force(command: Command, model:
     [
         (["--graph", "narrow.npz"], ["3 features", "trained on 5"]),
         (["--graph", "bare.npz"], ["no features"]),
-        (["--graph", "nothing.npz"], ["does not exist"]),
-        (["--graph", "no-such-name"], ["Unknown dataset"]),
         (["--graph", "no-edges.npz"], ["lacks the array(s) edge_index"]),
         (["--graph", "learned.npz", "--nodes", "3,99"], ["--nodes names the node '99'", "0 to 39"]),
         (["--graph", "learned.npz", "--nodes", "3,3"], ["Node 3 is named twice"]),
-        (["--graph", "learned.npz", "--nodes", "some"], ["--nodes", "'some'"]),
         (["--graph", "learned.npz", "--nodes", "9" * 5000], ["--nodes"]),
         (["--graph", "learned.npz", "--reject", "0.05"], ["not calibrated", "calibration=0.2"]),
-        (["--graph", "learned.npz", "--reject", "1.5"], ["between 0 and 1"]),
-        (["--graph", "learned.npz", "--reject", "nan"], ["between 0 and 1"]),
-        (["--graph", "learned.npz", "--device", "tpu"], ["Unknown device"]),
     ],
 )
 def test_what_cannot_be_predicted_is_said_in_a_sentence(
@@ -117,18 +104,6 @@ def test_what_cannot_be_predicted_is_said_in_a_sentence(
     write_graph(tmp_path / "no-edges.npz", edge_index=None)
     complaint(command("predict", model, *options, "-o", "out.csv"), *words)
     assert not (tmp_path / "out.csv").exists()
-
-
-@pytest.mark.parametrize("option", ["--reject", "--coverage"])
-def test_a_model_that_is_not_calibrated_rejects_nothing_and_gives_no_sets(
-    command: Command, tmp_path: Path, option: str
-) -> None:
-    data = ipal.graph_from(ipal.load_dataset(GRAPH))
-    ipal.NCM(calibration=0).partial_fit(data).save(tmp_path / "model")
-    say = ["predict", tmp_path / "model", "--graph", GRAPH, "-o", "out.csv"]
-    complaint(command(*say, option, "0.5"), "it is not calibrated")
-    assert not Path("out.csv").exists()
-    assert command(*say).code == 0, "but it predicts"
 
 
 def test_unknown_classes_are_rejected_and_grouped(command: Command, tmp_path: Path) -> None:

@@ -51,7 +51,6 @@ def test_a_result_fits_on_a_terminal(command: Command, monkeypatch: pytest.Monke
         ),
         (["--set", "encoder.kind=gcn", "--epochs", 3], "ipal: gcn 128, 3 epochs, tau 0.07, gamma 3\n"),
         (["--method", "ncm"], "ncm: steps 10, restart 0.3, tau 0.07\n"),
-        (["--method", "ewc", "--epochs", 3], "3 epochs, strength 100,000\n"),
     ],
 )
 def test_a_line_says_what_the_model_is(command: Command, options: list[object], words: str) -> None:
@@ -118,16 +117,6 @@ def test_a_preset_lies_below_everything_and_an_unknown_one_is_answered_with_thos
     complaint(wrong, "'paper' has 0 entries of the method 'ewc'")
 
 
-def test_every_experiment_is_a_preset(command: Command) -> None:
-    listed = {row["name"]: row for row in command("list", "presets", "--json").json}
-    assert {"paper", "printed", "table1-cs", "table1-cora-seen"} <= listed.keys()
-    assert listed["table1-cs"]["about"] == "All methods on CS-CL (Table 1 of the paper)"
-    assert "table1-cs" in command("list", "presets").out
-    words = ("--preset", "table1-cora-ml", "--method", "ewc", "--set", "train.epochs=1", "--json")
-    tree = config_of(Path(command("run", "--dataset", GRAPH, *words).json["run"]))
-    assert (tree["ewc"]["strength"], tree["train"]["epochs"], tree["protocol"]["calibration"]) == (1e5, 1, 0)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -135,16 +124,12 @@ def test_every_experiment_is_a_preset(command: Command) -> None:
             ["--method", "ncm", "--epochs", 3],
             "The method 'ncm' trains no network: leave out --epochs and all settings of train.",
         ),
-        (["--method", "analytic", "--set", "train.epochs=3"], "The method 'analytic' trains no network"),
-        (["--epochs", -3], "The setting 'train.epochs' cannot be -3: input should be greater than or equal to 0."),
         (["--set", "ewc.strength=3"], "The settings 'ewc' are of another method than 'ipal': add --method ewc."),
         (["--gamma", 3], "--set ipal.gamma=VALUE"),
         (["--thread", 3], "did you mean --threads?"),
         (["--lr", 3], "There is no option --lr: a setting is given with --set NAME=VALUE (see 'ipal run --help')."),
-        (["--method", "EWC2"], "Unknown method 'EWC2'. Did you mean 'ewc'?"),
         (["--dataset", "CS"], "Unknown dataset 'CS'. Did you mean 'cs'?"),
         (["--set", "ipal.epochs=3"], "Unknown setting 'ipal.epochs'. Did you mean 'train.epochs'?"),
-        (["--set", "ipal.dbp=3"], "Unknown setting 'ipal.dbp'. Known: ipal.alpha"),
     ],
 )
 def test_a_setting_where_it_does_not_belong_is_shown_where_it_does(

@@ -109,13 +109,11 @@ METAS = ["[" * 10**5, '{"version": ' + "9" * 10_000 + "}", "null", "NaN"]
 PLAIN = b"{'descr': '<i8', 'fortran_order': False, 'shape': "
 HEADERS = [
     b"{'descr': \"'''",
-    b"(" * 400,
     b"(" * 3000,
     b"__import__('os').getcwd()",
     PLAIN + b"(-60,), }",
     PLAIN + b"(1000000000000000000,), }",
     PLAIN + b"(" + b"9" * 400 + b",), }",
-    PLAIN.replace(b"<i8", b"<q9") + b"(60,), }",
     PLAIN.replace(b"<i8", b"|O") + b"(60,), }",
 ]
 
@@ -124,17 +122,11 @@ HEADERS = [
     ("damage", "words"),
     [
         pytest.param(lambda folder: (folder / "indptr.npy").unlink(), "indptr.npy is missing", id="an array missing"),
-        pytest.param(meta(hash=3), "damaged, or of another format", id="a wrong kind in meta"),
         pytest.param(meta(version=2), "damaged, or of another format", id="a later version"),
-        pytest.param(meta(num_features=9), "x.npy does not fit", id="other features"),
         pytest.param(cut, "cut short", id="a file cut short"),
-        pytest.param(lambda folder: (folder / "y.npy").write_bytes(b""), "cut short", id="an empty file"),
         pytest.param(change("indptr", at=3, value=10**6), "does not fit", id="row starts that fall"),
-        pytest.param(change("indptr", be=lambda a: a[:-1]), "does not fit", id="a row too few"),
         pytest.param(change("indices", at=5, value=60), "does not fit", id="a neighbour too far"),
-        pytest.param(change("indices", at=5, value=-2), "does not fit", id="a negative neighbour"),
         pytest.param(change("indices", be=lambda a: a[::-1].copy()), "does not fit", id="neighbours out of order"),
-        pytest.param(change("indices", be=lambda a: a.astype(np.int64)), "does not fit", id="another kind of number"),
         pytest.param(change("y", be=lambda a: a[:, None]), "does not fit", id="labels in a table"),
         pytest.param(change("y", at=0, value=-2), "A label is -2: number the classes", id="negative labels"),
         *(pytest.param(text, r"meta\.json is damaged", id=f"meta {text[:9]}") for text in METAS),

@@ -93,10 +93,7 @@ def test_what_is_left_open_is_not_in_the_configuration(name: str) -> None:
             ["Too few", "nodes for class 0"],
         ),
         ("protocol.parts={train: 9, validation: 1}", ["'protocol.parts.test' is missing"]),
-        ("protocol.parts={train: 0, validation: 1, test: 1}", ["'protocol.parts.train' cannot be 0"]),
-        ("protocol.stream={name: class, shots: 0}", ["'protocol.stream.shots' cannot be 0"]),
         ("protocol.stream={name: class, classes: 11}", ["protocol.stream.classes is 11", "10 classes"]),
-        ("protocol.class_order=[0, 1, 1]", ["must name each of the 10 classes once"]),
     ],
 )
 def test_what_cannot_be_asked_for_gets_a_sentence(command: Command, setting: str, words: list[str]) -> None:

@@ -10,7 +10,7 @@ from ipal.config import ProtocolConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TEST, TRAIN, VALIDATION, TaskStream, default_split
-from ipal.data.streams.splits import assign_parts, cut_classes, order_classes
+from ipal.data.streams.splits import assign_parts, order_classes
 from ipal.data.task import Task
 from ipal.errors import DataError
 from ipal.estimator import files
@@ -169,13 +169,6 @@ def test_classes_of_two_nodes_are_dropped_and_of_three_are_not():
     assert stream.task_of.tolist() == [-1, -1, 0, 0, 0, 1, 1, 1, 1]
     with pytest.raises(DataError, match=r"class 7 \(2 node\(s\)\): add nodes"):
         assign_parts(y, ProtocolConfig(), 0)
-
-
-def test_classes_are_cut_in_order_and_every_class_is_in_one_task():
-    assert cut_classes([5, 3, 1, 0], (1, 2, 1)) == [[5], [3, 1], [0]]
-    for split in [(), (4, 0), (5, -1), (2, 1), (3, 2)]:
-        with pytest.raises(DataError, match="adds up to"):
-            cut_classes([5, 3, 1, 0], split)
 
 
 def test_the_answers_of_a_test_are_the_labels_of_its_nodes(tiny: Dataset):

@@ -189,7 +189,6 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
         (NODES.replace(",40,", ",,"), ["column age of nodes.csv has no value in row 3", "mean"]),
         (NODES.replace("FR", ""), ["column country of nodes.csv has no value in row 2", "unknown"]),
         (NODES.replace(",40,", ",inf,"), ["infinite"]),
-        (NODES.replace(",40,", ",1e300,"), ["infinite"]),
         (NODES.replace(",40,", ",4,0,"), ["Row 3 of nodes.csv has 6 cells", "5 columns"]),
         (NODES.replace("age", "country"), ["two columns called country"]),
         (NODES.replace("age", "a=b"), ["column a=b of nodes.csv has a '='", "rename"]),
@@ -204,13 +203,7 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
         (NODES.replace("bot", "").replace("human", "").replace("shop", ""), ["No node", "has a label"]),
         (NODES.replace("age", "time").replace("31.5", "x"), ["column time of nodes.csv holds text"]),
         (NODES.replace("age", "Time"), ["'time' must be 4 whole numbers"]),
-        (
-            NODES.replace("age", "class"),
-            ["may be its label, label and class", "rename or remove"],
-        ),
-        (NODES.replace("age", "node_id"), ["may be its id, id and node_id"]),
         ("id,label\n", ["nodes.csv has no rows"]),
-        ("", ["no column id in nodes.csv", "it has none"]),
         (NODES.replace("ben", '"ben'), ["nodes.csv is no sound CSV file"]),
         (NODES.replace("ben", "b" * 200_000), ["nodes.csv is no sound CSV file"]),
         (NODES.replace("ben", "b" * 2000), ["2000 letters"]),
@@ -229,9 +222,7 @@ def test_a_table_of_nodes_that_cannot_be_read_is_a_sentence(tmp_path: Path, node
         (EDGES.replace("source", "begin"), ["no column source in edges.csv", "it has begin, target, weight, when"]),
         (EDGES.replace("carl", "nobody"), ["Row 2 of edges.csv names the target 'nobody'", "no id in nodes.csv"]),
         (EDGES.replace("0.5", "-0.5"), ["Row 2 of edges.csv has the weight -0.5", "not negative"]),
-        (EDGES.replace("0.5", ""), ["Row 2 of edges.csv has the weight nan"]),
         (EDGES.replace("0.5", "much"), ["column weight of edges.csv", "number"]),
-        (EDGES.replace("when", "edge_weight"), ["may be its weight, weight and edge_weight"]),
     ],
     ids=lambda value: None if isinstance(value, list) else "",
 )
@@ -298,12 +289,8 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"vector": [[0.5, 1.5], [2.0], [4.0, 5.0]]}, "column vector.*different lengths"),
-        ({"vector": [[0.5, 1.5], None, [4.0, 5.0]]}, "column vector.*ndarray"),
-        ({"vector": [["a"], ["b"], ["c"]]}, "column vector.*no numbers"),
-        ({"age": [1, None, 3]}, "column age.*no value in row 2"),
         ({"age": [b"1", b"2", b"3"]}, "column age.*bytes"),
         ({"when": np.array([1, 2, 3], dtype="M8[ns]")}, "column when.*datetime64"),
-        ({"id": [1, 1, 2]}, "'1' is in rows 1 and 2"),
     ],
 )
 def test_a_parquet_table_that_cannot_be_read_is_a_sentence(tmp_path: Path, changes: Any, words: str) -> None:

@@ -64,10 +64,6 @@ def test_graphs_beyond_the_limits_are_refused(client: Client, tiny: Dataset, kin
     refused(post(few_edges, BODIES[kind](tiny.graph), kind), 413, "--max-edges")
 
 
-def test_a_graph_for_another_model_is_refused(client: Client) -> None:
-    refused(client().post("/predict", json={"x": [[1.0, 2.0]], "edge_index": [[], []]}), 422, "2 features", "16")
-
-
 def test_a_mistake_in_the_program_is_one_sentence_too(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

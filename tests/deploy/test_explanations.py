@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from ipal.data.datasets import Dataset
-from ipal.deploy.predict import neighbourhood
 from ipal.deploy.serving.bodies import JSON, json_body
 from ipal.estimator.explain import explained
 from ipal.estimator.model import Model
@@ -28,19 +27,10 @@ def test_a_node_is_explained_as_in_this_process(client: Client, known: Model, ti
     assert found == version | explained(known, tiny.graph, 3, other).as_plain_data(2)
 
 
-def test_the_neighbourhood_is_enough(client: Client, known: Model, tiny: Dataset) -> None:
-    part = neighbourhood(tiny.graph, [200], client().get("/memory").json()["hops"])
-    found = ask(client(), json_body(part.graph, part.nodes)).json()
-    whole = explained(known, tiny.graph, 200)
-    assert found["margin"] == pytest.approx(whole.margin, abs=1e-5)
-    assert found["by_hop"] == pytest.approx(whole.by_hop.tolist(), abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("nodes", "query", "words"),
     [
         (None, "", "of one node"),
-        ([1, 2], "", "of one node"),
         ([3], "?against=zebra", "Class zebra was never learned"),
         ([3], "?top=0", "'top' in the address: Input should be greater than"),
         ([3], "?agianst=1", "'agianst' in the address: Extra inputs are not permitted (there are against, top)"),

@@ -83,13 +83,6 @@ def test_what_cannot_be_exported_is_refused(command: Command, model: Path):
     assert not Path("a.onnx").exists()
 
 
-def test_without_the_extra_the_command_says_what_to_install(
-    command: Command, model: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("ipal.system.optional.find_spec", lambda name: None)
-    complaint(command("export", model, "-o", "a.onnx"), "pip install 'ipal[onnx]'")
-
-
 def test_too_large_a_model_is_refused(command: Command, model: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(export, "MOST_BYTES", 100)
     complaint(command("export", model, "-o", "a.onnx"), "less than 2 GiB")

@@ -38,16 +38,9 @@ SOUND = archive(x=X, edge_index=EDGES)
 REFUSED_NPZ: dict[str, tuple[bytes, type[DataError], str]] = {
     "empty": (b"", MalformedError, "no readable"),
     "a pickle": (pickle.dumps({"x": 1}), MalformedError, "no readable"),
-    "cut short": (SOUND[:-30], MalformedError, "no readable"),
-    "only the end": (SOUND[-22:], MalformedError, ""),
     "no array": (zipped(x=b"hello", edge_index=b"x" * 200), MalformedError, "no readable"),
     "objects": (archive(x=np.array([{"a": 1}]), edge_index=EDGES), DataError, "pickled objects"),
-    "named columns": (archive(x=np.zeros(3, dtype=[("a", "f4")]), edge_index=EDGES), DataError, "not numbers"),
-    "unknown": (archive(x=X, edge_index=EDGES, node=[1]), DataError, "Did you mean 'nodes'"),
-    "NaN": (archive(x=X * np.nan, edge_index=EDGES), DataError, "NaN"),
-    "edges in halves": (archive(x=X, edge_index=EDGES / 2), DataError, "whole numbers"),
     "edges beyond": (archive(x=X, edge_index=np.array([[0], [2**63]], dtype=np.uint64)), DataError, "points to node"),
-    "nodes in a table": (archive(x=X, edge_index=EDGES, nodes=[[1]]), DataError, "list of whole numbers"),
     "reject in a list": (archive(x=X, edge_index=EDGES, reject=[0.5]), DataError, "reject: "),
     "a bomb": (zipped(zipfile.ZIP_DEFLATED, x=b"\0" * 50_000_000), TooLargeError, "when unpacked"),
     "a shape without numbers": (
@@ -58,11 +51,6 @@ REFUSED_NPZ: dict[str, tuple[bytes, type[DataError], str]] = {
     "a header of brackets": (zipped(x=npy("(" * 3000)), MalformedError, "no readable"),
     "a header of code": (zipped(x=npy("__import__('os').system('false')")), MalformedError, "no readable"),
     "a later version": (zipped(x=npy("{}", version=4)), MalformedError, "no readable"),
-    "an unknown kind": (
-        zipped(x=npy("{'descr': '<q99', 'fortran_order': False, 'shape': (1, 2)}", b"\0" * 8)),
-        MalformedError,
-        "no readable",
-    ),
     "another packing": (zipped(zipfile.ZIP_BZIP2, x=npy("{}")), MalformedError, "no readable"),
     "many members": (zipped(**{f"a{number}": b"" for number in range(70)}), MalformedError, "64 arrays"),
 }

@@ -217,8 +217,3 @@ def test_without_the_libraries_it_is_said_what_to_install(
 
     monkeypatch.setattr("ipal.system.optional.find_spec", lambda name: None if name == "fastapi" else find_spec(name))
     complaint(command("serve", model), "fastapi", "pip install 'ipal[serve]'")
-
-
-def test_a_model_that_is_not_there_is_said(command: Command) -> None:
-    complaint(command("serve", "nothing"), "There is no run 'nothing'")
-    assert complaint(command("serve", "nope.safetensors", "--port", 0)).endswith("nope.safetensors does not exist.")

@@ -306,10 +306,8 @@ def test_damaged_calibration_is_refused(name, saved, tmp_path):
     ("damaged", "words"),
     [
         (lambda: replace(two(), task=torch.tensor([2, 0])), "out of order"),
-        (lambda: replace(two(), task=torch.tensor([0, 0])), "out of order"),
         (lambda: replace(two(), task=torch.tensor([-1, 2])), "other numbers"),
         (lambda: replace(two(), count=-two().count), "no count"),
-        (lambda: replace(two(), count=two().count * torch.tensor([[1], [0]])), "no count"),
     ],
 )
 def test_what_no_model_has_is_refused(damaged, words):

@@ -57,11 +57,9 @@ def test_an_explanation_by_hand() -> None:
 
 EXACT = [
     (NCM, {}),
-    (NCM, {"steps": 0}),
     (Analytic, {"width": 80, "restart": 0.2}),  # the features as they are
     (Analytic, {"width": 128, "restart": (0.05, 0.4)}),
     (Analytic, {"width": 16, "restart": 0.2}),  # projected
-    (Analytic, {"width": 32, "restart": (0.05, 0.4), "steps": 3}),
 ]
 
 

@@ -178,8 +178,6 @@ def test_titles_are_those_of_the_paper() -> None:
     [
         ({"epochs": 5}, r"'ipal\.epochs'\. Did you mean 'ipal\.train\.epochs'\?"),
         ({"hiden": 5}, r"Did you mean 'ipal\.encoder\.hidden'\?"),
-        ({"gama": 5}, r"Did you mean 'ipal\.gamma'\?"),
-        ({"train": {"epoch": 5}}, r"'ipal\.train\.epoch'\. Did you mean 'ipal\.train\.epochs'\?"),
         ({"dbp": 5}, r"'ipal\.dbp'\. Known: ipal\.alpha"),
     ],
 )
