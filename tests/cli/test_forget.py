@@ -199,7 +199,7 @@ def test_a_class_that_is_unknown_not_in_the_graph_or_the_last_is_not_forgotten(
         ({}, ["--which", ""], ["node ''"]),
         ({}, ["--which", "words.txt"], ["names the node"]),
         ({}, ["--which", "bytes.txt"], ["bytes.txt", "as text"]),
-        ({"x": None}, ["--which", 3], ["has no features"]),
+        ({"x": None}, ["--which", 3], ["no features", "depend on all of its nodes"]),
         ({"y": np.full(240, 8)}, ["--which", 3], ["Class 8 was never learned"]),
         ({"edge_index": None}, ["--which", 3], ["lacks", "edge_index"]),
     ],

