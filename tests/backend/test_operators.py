@@ -242,16 +242,6 @@ def test_only_an_undirected_graph_is_its_own_transpose() -> None:
     assert all(pair.transpose is not pair.matrix for pair in directed.aggregation.values())
 
 
-def test_a_task_reads_out_its_training_nodes_in_order(tiny_stream: TaskStream) -> None:
-    task = tiny_stream.task(1)
-    shuffled = Task(task.graph, task.nodes[::-1].copy(), task.labels[::-1].copy())
-    hidden = torch.randn(task.graph.num_nodes, 3, generator=torch.Generator().manual_seed(0))
-    everywhere = sparse_matmul(operators(task.graph, HERE).blocks[-1].aggregation["symmetric"], hidden)
-    for some in (task, shuffled):
-        there = sparse_matmul(operators(some, HERE).blocks[-1].aggregation["symmetric"], hidden)
-        torch.testing.assert_close(there, everywhere[torch.from_numpy(some.nodes)])
-
-
 def test_operators_are_made_once_and_shared_between_a_task_and_its_graph(tiny_stream: TaskStream) -> None:
     task = tiny_stream.task(0)
     made = operators(task, HERE)

@@ -104,17 +104,3 @@ def test_what_was_never_learned_is_not_forgotten(sums):
         forget_nodes(learner, one.data([], learned[:1]))
     with Refused(learner, "trained on"):
         forget_rows(learner, replace(one, x=one.x[:, 1:]).data(learned, one.of(0)))
-
-
-@POOLED_AND_PER_CLASS
-def test_a_task_that_cannot_be_learned_changes_nothing(sums):
-    one = case(35)
-    learner = one.model(sums, one.of(0, 1))
-    named = one.data(one.of(2))
-    named.y = one.y.astype(str)
-    with Refused(learner, "of one kind"):
-        learner.partial_fit(named)
-    with Refused(learner, "trained on"):
-        learner.partial_fit(replace(one, x=one.x[:, 1:]).data(one.of(2)))
-    with Refused(learner, "No node"):
-        learner.partial_fit(one.data([]))

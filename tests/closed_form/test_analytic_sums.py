@@ -200,9 +200,6 @@ def test_defaults_said_and_unsaid_are_merged():
     assert_same_sums(both, said.model("pooled", one.of(0, 1), one.of(1, 2)))
 
 
-# ------------------------------------------------------------------ protocols
-
-
 # ------------------------------------------------------------------ state as a value
 
 

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -111,16 +110,6 @@ def test_several_restarts_share_the_length_of_a_row() -> None:
         alone = part.expanded(propagated(graph, [part.columns], HERE).double())
         rows.append(alone / 2**0.5)
     torch.testing.assert_close(rows_of(both, graph), torch.cat(rows, dim=1))
-
-
-@WIDTHS
-@RESTARTS
-def test_sparse_and_dense_features_give_the_same_rows(width: int, restarts: tuple[float, ...]) -> None:
-    made, graph = feature_map(12, width, restarts), some_graph()
-    thin = Graph.of(sp.csr_array(graph.x), graph.neighbours)
-    dense, sparse = (rows_of(made, each) for each in (graph, thin))
-    assert dense.shape == (40, width)
-    torch.testing.assert_close(sparse, dense, rtol=1e-5, atol=1e-6)
 
 
 @WIDTHS

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 
 from ipal.backend.batches import Batch, Sampler, compact, distinct_places, prefetched, sampled, whole_task
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, Sampling
-from ipal.data.datasets import Dataset, load
-from ipal.data.graph import Graph
+from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.engine.trainer import Training, finished
@@ -27,9 +25,7 @@ from ipal.estimator.settings import learner_config
 from ipal.methods.base import Terms, Trained
 from ipal.methods.ipal import IPAL
 from ipal.methods.pcl import PCL
-from ipal.nn import embed, losses
-from ipal.nn.encoders import GCN
-from ipal.system.memory_budget import Budget
+from ipal.nn import losses
 from tests.learning import accuracy, begun, config, gradients, learn
 
 HERE = Runtime.of()
@@ -63,12 +59,6 @@ def dense(matrix: Any) -> np.ndarray:
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr.numpy()))
     np.add.at(found, (rows, matrix.indices.numpy()), matrix.values.numpy())
     return found
-
-
-def test_all_neighbours_give_the_rows_of_the_propagation(tiny: Dataset) -> None:
-    nodes = torch.tensor([5, 0, 17])
-    rows = Sampler.of(tiny.graph, CPU).rows(nodes, "all", random())
-    np.testing.assert_array_equal(dense(rows), tiny.graph.normalised[nodes.numpy()].toarray())
 
 
 def test_sampled_rows_are_right_in_the_mean(tiny: Dataset) -> None:
@@ -107,18 +97,6 @@ def test_an_epoch_goes_through_every_training_node_once(tiny_stream: TaskStream)
     assert {len(batch) for batch in first[:-1]} == {7}
     assert first == again
     assert first != other
-
-
-def test_a_batch_of_everything_gives_the_embeddings_of_the_whole_task(tiny_stream: TaskStream) -> None:
-    task = tiny_stream.task(0)
-    (everything,) = sampled(task, EVERYTHING, 0, HERE)
-    encoder = begun(config(IPAL), task).network.encoder
-    expected = encoder(whole_task(task, HERE).graph)
-    torch.testing.assert_close(encoder(everything.graph), expected, rtol=1e-5, atol=1e-6)
-    some = list(sampled(task, Sampling(nodes=7, fanouts=("all", "all")), 0, HERE))
-    for batch in some:
-        found = encoder(batch.graph)
-        torch.testing.assert_close(found, expected[batch.positions], rtol=1e-5, atol=1e-6)
 
 
 def test_batches_are_made_ahead_in_order_and_mistakes_are_heard_of() -> None:
@@ -260,7 +238,6 @@ def test_there_is_a_fanout_for_every_layer() -> None:
     ("setting", "said"),
     [
         ("protocol.batch.fanouts=[10,0]", "protocol.batch.fanouts"),
-        ("protocol.batch.fanouts=[10]", "give one for each"),
         ("protocol.batch=half", "protocol.batch"),
     ],
 )
@@ -268,29 +245,3 @@ def test_wrong_settings_are_explained(setting: str, said: str, command: Any) -> 
     outcome = command("run", "--dataset", "digits", "--set", "encoder.kind=gcn", "--set", setting)
     assert outcome.code == 2
     assert said in outcome.err
-
-
-# ------------------------------------------------------------------ embeddings of whole graphs
-
-
-@pytest.mark.parametrize(
-    ("name", "undirected", "layers"),
-    [("digits", True, 2), ("digits", False, 3), ("synthetic:nodes=300,classes=4,features=20", False, 3)],
-)
-def test_embeddings_in_pieces_are_those_of_the_whole(
-    name: str, undirected: bool, layers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embed, "VALUES_AT_ONCE", 1000)
-    monkeypatch.setattr(embed, "EDGES_AT_ONCE", 500)
-    graph = load(name, undirected=undirected).graph
-    if name != "digits":
-        graph = Graph.of(sp.csr_array(graph.x * (graph.x > 0.2)), graph.neighbours)
-    config = EncoderConfig(layers=layers, hidden=16, width=8, last_activation="relu" if layers == 3 else "none")
-    encoder = GCN(graph.num_features, config, random()).eval()
-    whole = embed.embeddings(encoder, graph, HERE)
-    short = Runtime.of(budget=Budget(1000))
-    pieces = embed.embeddings(encoder, graph, short)
-    task = Task(graph, np.array([7, 3, 200]), np.array([0, 1, 0]))
-    some = embed.embeddings(encoder, task, short)
-    torch.testing.assert_close(pieces, whole, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(some, whole[[7, 3, 200]], rtol=1e-4, atol=1e-5)

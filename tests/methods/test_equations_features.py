@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
@@ -105,18 +104,6 @@ def test_feature_matrix_by_hand() -> None:
     close(feature_matrix(W, p), [[7 / 32, -14 / 32], [-14 / 32, 28 / 32]])
 
 
-def test_feature_matrix_is_the_fisher_information_of_features() -> None:
-    # Where it is from: the expectation over labels of the outer product of the log-likelihood's gradient.
-    W, f = normal(4, 3).detach(), normal(6, 3, seed=1)
-    logits = f @ W.T
-    p = logits.softmax(dim=1).detach()
-    fisher = torch.zeros(3, 3, dtype=torch.float64)
-    for label in range(4):
-        gradients = torch.autograd.grad(logits.log_softmax(dim=1)[:, label].sum(), f, retain_graph=True)[0]
-        fisher += (p[:, label, None] * gradients).T @ gradients / 6
-    torch.testing.assert_close(feature_matrix(W, p), fisher)
-
-
 def test_feature_consolidation_by_hand() -> None:
     f_before = torch.tensor([[1.0, 1.0], [2.0, 2.0]])
     f = f_before + torch.tensor([[1.0, 2.0], [0.0, 1.0]])
@@ -168,22 +155,6 @@ def test_discriminant_by_hand() -> None:
     close(offsets, [-0.5 / 1.5, -0.5 * 4 / 2.5])
 
 
-def test_discriminant_is_the_one_of_the_inverse_and_leaves_its_inputs_alone() -> None:
-    mean, root = normal(3, 4).detach(), normal(4, 4, seed=1).detach()
-    covariance = root @ root.T
-    kept = covariance.clone()
-    weights, offsets = discriminant(mean, covariance, 0.1)
-    assert torch.equal(covariance, kept)
-    inverse = torch.linalg.inv(0.9 * kept + 0.1 * kept.trace() / 4 * torch.eye(4, dtype=torch.float64))
-    torch.testing.assert_close(weights, mean @ inverse)
-    # Differences of scores are those of squared Mahalanobis distances.
-    x = normal(5, 4, seed=2).detach()
-    apart = x[:, None] - mean[None]
-    mahalanobis = -0.5 * torch.einsum("nci,ij,ncj->nc", apart, inverse, apart)
-    scores = x @ weights.T + offsets
-    torch.testing.assert_close(scores - scores[:, :1], mahalanobis - mahalanobis[:, :1])
-
-
 def test_discriminant_without_any_variance_is_finite() -> None:
     weights, offsets = discriminant(torch.ones(2, 3), torch.zeros(3, 3), 0.01)
     assert weights.isfinite().all()
@@ -207,15 +178,6 @@ def test_walked_by_hand() -> None:
     np.testing.assert_allclose(propagated(path, 1, 0.0, HERE), [[-0.5], [-root / 6], [0]], rtol=1e-6)
     np.testing.assert_allclose(lengths(path, 1, 0.0, HERE), [0.5, root / 6, 1e-12], rtol=1e-6)
     assert propagated(path, 1, 0.0, HERE) is propagated(path, 1, 0.0, HERE)
-
-
-def test_propagated_sparse_features_are_those_of_dense_ones() -> None:
-    random = np.random.default_rng(0)
-    x = (random.normal(size=(8, 30)) * (random.random((8, 30)) < 0.1)).astype(np.float32)
-    edges = random.integers(0, 8, (2, 10)).tolist()
-    thin, plain = (graph(one, edges, undirected=False) for one in (sp.csr_array(x), x))
-    for of in (propagated, lengths):
-        np.testing.assert_allclose(of(thin, 2, 0.2, HERE), of(plain, 2, 0.2, HERE), rtol=1e-5, atol=1e-7)
 
 
 def test_the_transposed_polynomial_moves_to_the_other_side_of_a_product() -> None:

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck
 
@@ -30,7 +28,7 @@ from ipal.nn.network import Network
 from ipal.nn.per_node_gradients import whole_propagation
 from tests.methods.equations_support import HERE, close, graph
 from tests.nn.support import double_operators
-from tests.numbers import normal, quick
+from tests.numbers import normal
 
 LN3 = math.log(3)
 
@@ -80,43 +78,14 @@ def test_merged_pulls_by_hand() -> None:
     assert {name: value.tolist() for name, value in merged.items()} == {"a": [3.0, 5.0, 6.0], "new": [9.0]}
 
 
-@quick
-@given(st.integers(0, 1000), st.integers(2, 4))
-def test_merged_pulls_pull_as_all_of_them_together(seed: int, tasks: int) -> None:
-    random = np.random.default_rng(seed)
-    importances = [torch.from_numpy(random.exponential(size=4) * (random.random(4) < 0.7)) for _ in range(tasks)]
-    anchors = [torch.from_numpy(random.normal(size=4)) for _ in range(tasks)]
-    importance, anchor = {}, {}
-    for more, here in zip(importances, anchors, strict=True):
-        anchor = merged_pulls(importance, anchor, {"a": more}, {"a": here})
-        importance = {"a": more + importance.get("a", 0)}
-    theta = torch.from_numpy(random.normal(size=4)).requires_grad_()
-    one = torch.autograd.grad(quadratic_pull({"a": theta}, importance, anchor), theta)[0]
-    apart = sum(quadratic_pull({"a": theta}, {"a": i}, {"a": a}) for i, a in zip(importances, anchors, strict=True))
-    torch.testing.assert_close(one, torch.autograd.grad(apart, theta)[0])
-
-
 def test_likelihood_gradient_by_hand() -> None:
     # Probabilities 1/4 and 3/4: of class 1, then of class 0.
     logits = torch.tensor([[0.0, LN3], [0.0, LN3]])
     close(likelihood_gradient(logits, torch.tensor([1, 0])), [[-1 / 4, 1 / 4], [3 / 4, -3 / 4]])
 
 
-def test_likelihood_gradient_is_autograds() -> None:
-    logits, labels = normal(5, 3), torch.tensor([0, 1, 2, 1, 0])
-    likelihood = logits.log_softmax(dim=1)[torch.arange(5), labels].sum()
-    torch.testing.assert_close(likelihood_gradient(logits, labels), torch.autograd.grad(likelihood, logits)[0])
-
-
 def test_length_gradient_by_hand() -> None:
     close(length_gradient(torch.tensor([[3.0, -4.0]])), [[6.0, -8.0]])
-
-
-def test_length_gradient_is_autograds() -> None:
-    logits = normal(5, 3)
-    torch.testing.assert_close(
-        length_gradient(logits), torch.autograd.grad(torch.linalg.vector_norm(logits, dim=1).square().sum(), logits)[0]
-    )
 
 
 def test_running_mean_by_hand() -> None:
@@ -136,13 +105,6 @@ def test_output_distillation_by_hand() -> None:
     node_0 = -(0.5 * math.log(0.25) + 0.5 * math.log(0.75))
     node_1 = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))  # nothing changed: what is left is the entropy
     close(output_distillation(now, before, T), 4 * (node_0 + node_1) / 2)  # T^2 = 4
-
-
-def test_output_distillation_is_the_papers_with_powers_of_probabilities() -> None:
-    now, before, T = normal(4, 3).detach(), normal(4, 3, seed=1).detach(), 3.0
-    y, y_hat = (o.softmax(dim=1) ** (1 / T) for o in (before, now))
-    y, y_hat = y / y.sum(dim=1, keepdim=True), y_hat / y_hat.sum(dim=1, keepdim=True)
-    close(output_distillation(now, before, T), -9 * (y * y_hat.log()).sum(dim=1).mean())
 
 
 def test_the_gradient_of_the_output_distillation_does_not_fade_with_the_temperature() -> None:

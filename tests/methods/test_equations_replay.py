@@ -1,6 +1,5 @@
 """Equations of methods that keep nodes (GEM, ER-GNN), against numbers worked by hand and naive loops."""
 
-import itertools
 import math
 
 import numpy as np
@@ -60,24 +59,6 @@ def test_dual_solution_satisfies_the_conditions_of_an_optimum(k: int, size: int,
     assert (v >= margin).all()
     assert (slope >= -1e-7).all()  # no share would be better larger ...
     np.testing.assert_allclose(slope * (v - margin), 0, atol=1e-6)  # ... and none smaller, that may be
-
-
-@quick
-@given(st.integers(1, 4), st.integers(2, 8), st.integers(0, 10_000))
-def test_projected_gradient_is_the_nearest_that_disagrees_with_none(k: int, size: int, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    G, g = torch.from_numpy(random.normal(size=(k, size))), torch.from_numpy(random.normal(size=size))
-    turned = projected_gradient(g, G, 0.0)
-    assert (G @ turned).min() >= -1e-8
-    # Among the projections on every set of memories taken as equalities, the nearest that is allowed.
-    allowed = []
-    for number in range(k + 1):
-        for chosen in itertools.combinations(range(k), number):
-            rows = G[list(chosen)]
-            candidate = g - torch.linalg.pinv(rows) @ (rows @ g) if chosen else g
-            if (G @ candidate).min() >= -1e-8:
-                allowed.append((candidate - g).norm().item())
-    assert (turned - g).norm().item() == pytest.approx(min(allowed), abs=1e-6)
 
 
 @pytest.mark.parametrize("twist", ["the same twice", "opposite", "nearly the same", "tiny and huge"])

@@ -180,14 +180,6 @@ def test_a_disjoint_union_computes_what_its_parts_compute(forms: tuple[str, str]
     torch.testing.assert_close(hidden, apart)
 
 
-def test_without_edges_leaves_only_edges_out() -> None:
-    task = path_task()
-    alone = without_edges(task)
-    assert alone.graph.edges.shape == (2, 0)
-    assert alone.graph.x is task.graph.x
-    assert alone.graph.normalised.toarray().tolist() == np.eye(10).tolist()
-
-
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 def test_a_kept_task_comes_back_from_its_tensors(form: str) -> None:
     task = path_task(form)

@@ -66,15 +66,6 @@ def test_every_setting_reaches_the_prototypes(switch, tiny_stream: TaskStream):
     assert not torch.equal(learn(tiny_stream).state.memory.mean, learn(tiny_stream, **switch).state.memory.mean)
 
 
-def test_a_new_prototype_is_the_weighted_mean_of_its_training_nodes_after_training(tiny_stream: TaskStream):
-    model, task = learn(tiny_stream, tasks=1, node_weights="uniform"), tiny_stream.task(0)
-    f = model.compute.embeddings(model.network, task)
-    for row, label in enumerate(model.labels):
-        own = f[torch.from_numpy(task.labels == label)]
-        torch.testing.assert_close(model.state.memory.mean[row], own.mean(dim=0))
-        torch.testing.assert_close(model.state.memory.variance[row], own.var(dim=0, correction=0))
-
-
 def test_nothing_is_distilled_on_the_first_task_and_from_the_second_step_of_the_next(tiny_stream: TaskStream):
     first = terms(config(IPAL, **settings(epochs=2)), tiny_stream, 0)
     assert [set(of_epoch) for of_epoch in first] == [{"contrast"}] * 2

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ipal.config import Sampling, TrainConfig
+from ipal.config import Sampling
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
@@ -143,12 +143,6 @@ def test_training_goes_on_from_the_trained_weights_and_the_encoder_is_the_teache
     assert torch.equal(training.context.before, embedded(model, stream[2]))
 
 
-def test_every_batch_has_the_rate_of_later_tasks(stream: list[Task]) -> None:
-    state = learn(free(train=TrainConfig(epochs=1, lr_base=0.5, lr_next=1e-3)), stream[0]).state
-    assert state.learning_rate == 1e-3
-    assert [group["lr"] for group in state.optimizer.param_groups] == [1e-3]
-
-
 # ---------------------------------------------------------------------- the memory
 
 
@@ -220,15 +214,6 @@ def test_stopped_between_two_batches_or_two_epochs_it_goes_on_to_the_same_bits(
         model = again.finish(finished(again.epochs()))
         assert equal(files.checkpoint(learn(model, *stream[number + 1 :])), whole)
         model = reloaded(model)
-
-
-def test_a_model_predicts_with_its_encoder_and_goes_on_learning(stream: list[Task], tmp_path: Path) -> None:
-    model = learn(free(), *stream[:2])
-    files.save(model, tmp_path / "m", moments=True)
-    loaded = files.load(tmp_path / "m")
-    assert torch.equal(*(one.predict_graph(stream[2].graph).scores for one in (model, loaded)))
-    assert torch.equal(loaded.predict_graph(stream[2].graph).embeddings, model.embed(stream[2].graph))
-    assert equal(*(files.checkpoint(learn(one, stream[2])) for one in (model, loaded)))
 
 
 @pytest.mark.parametrize(

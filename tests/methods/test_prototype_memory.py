@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import beta
 from torch import Tensor
 
@@ -17,12 +15,6 @@ CPU = torch.device("cpu")
 # Three nodes; class 0 has the first two, the second three times as important, class 1 has the last.
 NODES = torch.tensor([[0.0, 0.0], [4.0, 2.0], [10.0, 1.0]])
 IMPORTANCE = torch.tensor([[0.25, 0.75, 0.0], [0.0, 0.0, 1.0]])
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    """Reproducible float64 numbers that want a gradient."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
 
 
 def test_weighted_mean_by_hand() -> None:
@@ -76,20 +68,6 @@ def test_a_class_learned_in_two_halves_is_the_class_learned_whole_by_hand() -> N
     assert memory.count.tolist() == [3]
 
 
-@settings(deadline=None, max_examples=50)
-@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 1000))
-def test_pooling_gives_the_moments_of_all_nodes_together(n_first: int, n_second: int, seed: int) -> None:
-    f = 3 * torch.randn(n_first + n_second, 3, generator=torch.Generator().manual_seed(seed)) + 2
-    row = torch.tensor([0])
-    memory = PrototypeMemory.empty(3, CPU)
-    for part in f.split([n_first, n_second]):
-        memory = memory.learned(row, *gaussian(part))
-    mean, variance, count = gaussian(f)
-    torch.testing.assert_close(memory.mean, mean)
-    torch.testing.assert_close(memory.variance, variance, rtol=1e-4, atol=1e-5)
-    assert torch.equal(memory.count, count)
-
-
 def test_learning_an_old_and_a_new_class_at_once_leaves_the_others_alone() -> None:
     before = two_classes()
     after = before.learned(
@@ -104,29 +82,12 @@ def test_learning_an_old_and_a_new_class_at_once_leaves_the_others_alone() -> No
     assert after.count.tolist() == [5, 8, 2]
 
 
-def test_moving_replaces_means_and_nothing_else() -> None:
-    before = two_classes()
-    after = before.moved(torch.tensor([1]), torch.tensor([[-1.0, -2.0]]))
-    assert after.mean.tolist() == [[1.0, 2.0], [-1.0, -2.0]]
-    assert torch.equal(after.variance, before.variance)
-    assert torch.equal(after.count, before.count)
-
-
 def test_a_sample_is_the_mean_and_so_many_deviations_by_hand() -> None:
     memory, classes = two_classes(), torch.tensor([1, 0])
     noise = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(7))
     deviation = torch.tensor([[0.3, 0.4], [0.1, 0.2]]).sqrt()
     expected = torch.tensor([[3.0, 4.0], [1.0, 2.0]])[:, None] + deviation[:, None] * noise
     torch.testing.assert_close(memory.of(classes).draw(3, torch.Generator().manual_seed(7)), expected.reshape(6, 2))
-
-
-def test_an_empty_memory_has_no_classes_and_gives_no_samples() -> None:
-    memory = PrototypeMemory.empty(4, CPU)
-    assert len(memory) == 0
-    assert memory.mean.shape == memory.variance.shape == (0, 4)
-    assert memory.count.dtype == torch.int64
-    nothing = torch.zeros(0, dtype=torch.int64)
-    assert memory.of(nothing).draw(3, torch.Generator()).shape == (0, 4)
 
 
 A, B, UPPER = 9.0, 21.0, 0.4

@@ -78,23 +78,6 @@ def test_a_mean_too_long_to_be_squared_is_found():
         assert not_finite_in(torch.full((2, 2), length), FINE) == ["squared_lengths"]
 
 
-def test_pr_draws_samples_of_old_classes_only(tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch):
-    asked, draw = [], PrototypeMemory.draw
-
-    def watched(memory: PrototypeMemory, *rest: object) -> Tensor:
-        asked.append(memory.mean)
-        return draw(memory, *rest)
-
-    monkeypatch.setattr(PrototypeMemory, "draw", watched)
-    model = config(PR, epochs=2)
-    # The first task comes again at the end: its classes are then learned from nodes.
-    for index, old in ((0, []), (1, [0, 1]), (2, [0, 1, 2, 3]), (0, [2, 3, 4, 5])):
-        before, model = model, learn(model, tiny_stream.task(index))
-        assert len(asked) == (2 if old else 0)
-        assert all(torch.equal(mean, prototypes(before).mean[old]) for mean in asked)
-        asked.clear()
-
-
 @pytest.mark.parametrize("method", [PR, EFC], ids=lambda m: m.name)
 def test_what_is_replayed_bears_the_label_of_its_class(method, tiny_stream: TaskStream):
     model = learned(method, tiny_stream, 2, samples=3, **({"ridge": 1e-12} if method is EFC else {}))
@@ -112,9 +95,10 @@ def test_what_is_replayed_bears_the_label_of_its_class(method, tiny_stream: Task
     assert terms["replay"].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("method", [PR, PCL, EFC], ids=lambda m: m.name)
+@pytest.mark.parametrize("method", [PR, PCL, EFC, IPAL], ids=lambda m: m.name)
 def test_a_class_is_remembered_by_the_moments_of_its_training_nodes(method, tiny_stream: TaskStream):
-    model, task = learned(method, tiny_stream, 2), tiny_stream.task(1)
+    settings = {"node_weights": "uniform"} if method is IPAL else {}
+    model, task = learned(method, tiny_stream, 2, **settings), tiny_stream.task(1)
     f, memory = embedded(model, task), prototypes(model)
     for label in (2, 3):
         own = f[torch.from_numpy(task.labels == label)]
@@ -253,17 +237,6 @@ def test_a_covariance_without_a_root_is_answered_with_a_sentence(tiny_stream: Ta
         wrong = replace(memory, covariance=torch.full_like(memory.covariance, value))
         with pytest.raises((DataError, NonFiniteError), match=words):
             begun(with_memory(model, wrong), tiny_stream.task(1))
-
-
-def test_pcl_sets_a_class_that_comes_again_against_the_others_and_not_against_itself(tiny_stream: TaskStream):
-    model, task = learned(PCL, tiny_stream, 2), tiny_stream.task(0)
-    terms, _ = first_step(model, task)
-    f, labels = embedded(model, task), torch.from_numpy(task.labels)
-    # Eq. 2: classes 0 and 1 by their nodes, 2 and 3 by what is remembered. What is remembered of 0 and 1 would be a
-    # negative of their own nodes.
-    mu = torch.stack([f[labels == 0].mean(dim=0), f[labels == 1].mean(dim=0), *prototypes(model).mean[2:]])
-    expected = F.cross_entropy(losses.cosine(f, mu) / 0.07, labels)
-    assert terms["contrast"].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_ipal_compensates_old_classes_and_pools_one_that_comes_again(tiny_stream: TaskStream):

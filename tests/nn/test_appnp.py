@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from torch.nn.functional import normalize
 from torch_geometric.data import Data
@@ -14,20 +13,16 @@ from torch_geometric.data import Data
 import ipal
 from ipal.backend.batches import sampled, whole_task
 from ipal.backend.propagated import DEFAULTS, Spreading, walk
-from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, Sampling, TestGraph
 from ipal.data.datasets import load
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
-from ipal.data.task import Task
 from ipal.errors import ConfigError
 from ipal.estimator import files
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import learner_config
 from ipal.methods.ipal import IPAL
-from ipal.nn import embed
 from ipal.nn.encoders import APPNP, ENCODERS
-from ipal.system.memory_budget import Budget
 from tests.learning import config, learn
 from tests.nn.encoders_support import GRAPHS, embedded, graph
 from tests.nn.support import HERE
@@ -79,22 +74,6 @@ def test_a_projected_pair_by_hand() -> None:
     expected = normalize(0.75 * mean + 0.25 * start)
     found = embedded(network(3, steps=1, restart=(0.5, 0.25), hidden=4, width=4), pair)
     torch.testing.assert_close(found[:, 2:], expected)
-
-
-@pytest.mark.parametrize("form", ["directed", "sparse features", "half sparse features", "no edges"])
-@pytest.mark.parametrize("hidden", [6, 20])
-def test_rows_are_those_of_dense_matrices(form: str, hidden: int) -> None:
-    some = GRAPHS[form]
-    made = network(some.num_features, hidden=hidden, width=hidden, **TWO)
-    x = torch.from_numpy(some.x.toarray() if isinstance(some.x, sp.csr_array) else some.x).double()
-    a, found = torch.from_numpy(some.normalised.toarray()).double(), []
-    for part in made.rows.columns:
-        start = normalize(x) @ torch.from_numpy(part.projection).double() if part.is_projected else normalize(x)
-        h = start
-        for _ in range(3):
-            h = (1 - part.restart) * a @ h + part.restart * start
-        found.append(normalize(h))
-    torch.testing.assert_close(embedded(made, some).double(), torch.cat(found, dim=1), rtol=1e-4, atol=1e-5)
 
 
 # ------------------------------------------------------------------ how wide it is
@@ -156,17 +135,6 @@ def test_batches_are_rows_of_the_whole_graph(tiny_stream: TaskStream) -> None:
         torch.testing.assert_close(made(batch.graph), whole[batch.positions], rtol=1e-5, atol=1e-6)
         seen.append(batch.positions)
     assert sorted(torch.cat(seen).tolist()) == list(range(len(task.nodes)))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("some", [GRAPHS["directed"], SPARSE], ids=["dense", "sparse"])
-def test_pieces_from_a_file_are_rows_of_the_whole(some: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed, "VALUES_AT_ONCE", 20)
-    made, short = network(some.num_features, layers=2), Runtime.of(budget=Budget(0))
-    whole = embedded(made, some).detach()
-    fresh = Graph.of(some.x, some.neighbours)
-    torch.testing.assert_close(embed.embeddings(made, fresh, short), whole, rtol=1e-5, atol=1e-6)
-    task = Task(fresh, np.array([17, 3, 29, 8, 0]), np.zeros(5))
-    torch.testing.assert_close(embed.embeddings(made, task, short), whole[[17, 3, 29, 8, 0]], rtol=1e-5, atol=1e-6)
 
 
 # ------------------------------------------------------------------ in learners

@@ -108,6 +108,8 @@ def test_embeddings_in_pieces_are_those_of_the_whole(kind: str, some: Graph, mon
     assert not embed.fits(some, short.budget)
     pieces = embed.embeddings(network, some, short)
     torch.testing.assert_close(pieces, whole, rtol=1e-4, atol=1e-5)
+    rows = embed.embeddings(network, some_task(some), short)
+    torch.testing.assert_close(rows, whole[some_task(some).nodes], rtol=1e-4, atol=1e-5)
 
 
 # ------------------------------------------------------------------ importances

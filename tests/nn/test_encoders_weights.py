@@ -81,10 +81,6 @@ def by_matrices(kind: str, network: Encoder, some: Graph, layers: list[dict[str,
     return hidden
 
 
-def test_every_encoder_is_compared() -> None:
-    assert set(LAYERS) == set(KINDS)
-
-
 @EVERY_GRAPH
 @pytest.mark.parametrize("kind", KINDS)
 def test_outputs_and_gradients_are_those_of_dense_matrices(kind: str, some: Graph) -> None:

@@ -16,7 +16,7 @@ from ipal.config import EncoderConfig
 from ipal.data.graph import Features, Graph, checked_graph
 from ipal.data.task import Task
 from ipal.nn import per_node_gradients
-from ipal.nn.encoders import APPNP, GCN, SAGE, Encoder, Linear
+from ipal.nn.encoders import GCN, Encoder
 from ipal.nn.encoders.base import Parameters
 from ipal.nn.head import Head
 from ipal.nn.network import Network
@@ -55,10 +55,9 @@ def network_of(
     last: str = "none",
     blocks: tuple[int, ...] = (2, 1, 2),
     kind: type[Encoder] = GCN,
-    activation: str = "relu",
 ) -> Network:
     generator = torch.Generator().manual_seed(0)
-    config = EncoderConfig(layers=layers, hidden=6, width=5, activation=activation, last_activation=last)
+    config = EncoderConfig(layers=layers, hidden=6, width=5, last_activation=last)
     encoder, head = kind(task.graph.num_features, config, generator), Head(5)
     for number in blocks:
         head.grow(number, generator)
@@ -144,16 +143,14 @@ def test_network_importance_by_hand() -> None:
     assert squares["encoder.weights.0"].item() == pytest.approx((36 + 0) / 2)
 
 
-@pytest.mark.parametrize("size", [torch.square, torch.abs], ids=["square", "abs"])
 @pytest.mark.parametrize("last", ["none", "relu"])
 @pytest.mark.parametrize("layers", [2, 3])
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("form", list(FEATURES))
-def test_network_importance_is_autograds_node_by_node(form: str, activation: str, layers: int, last: str, size) -> None:
+def test_network_importance_is_autograds_node_by_node(form: str, layers: int, last: str) -> None:
     task = some_task(FEATURES[form], undirected=last == "none")
-    network, gradient = network_of(task, layers, last, activation=activation), some_gradient(task)
-    got = network_importance(network, task, gradient, size, HERE)
-    assert_same(got, node_by_node(network, task, gradient, size))
+    network, gradient = network_of(task, layers, last), some_gradient(task)
+    got = network_importance(network, task, gradient, torch.square, HERE)
+    assert_same(got, node_by_node(network, task, gradient, torch.square))
 
 
 class Doubled(GCN):
@@ -163,23 +160,11 @@ class Doubled(GCN):
         return super().layer(seen, p) * 2
 
 
-@pytest.mark.parametrize("kind", [Linear, Doubled, APPNP, SAGE])
-def test_network_importance_of_subclasses_is_autograds_node_by_node(kind: type[Encoder]) -> None:
+def test_network_importance_of_a_subclass_is_autograds_node_by_node() -> None:
     task = some_task(dense_features())
-    network, gradient = network_of(task, kind=kind), some_gradient(task)
+    network, gradient = network_of(task, kind=Doubled), some_gradient(task)
     got = network_importance(network, task, gradient, torch.square, HERE)
     assert_same(got, node_by_node(network, task, gradient, torch.square))
-
-
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_network_importance_is_autograds_where_no_node_has_an_edge(form: str) -> None:
-    x = FEATURES[form]
-    task = Task(Graph(x, np.zeros((2, 0), dtype=np.int64)), np.array([3, 1, 29]), np.array([0, 1, 0]))
-    network, gradient = network_of(task), some_gradient(task)
-    assert_same(
-        network_importance(network, task, gradient, torch.abs, HERE),
-        node_by_node(network, task, gradient, torch.abs),
-    )
 
 
 def test_network_importance_takes_little_memory_on_a_large_graph_with_few_features() -> None:
@@ -203,15 +188,6 @@ def test_in_small_pieces_it_is_the_same(form: str, monkeypatch: pytest.MonkeyPat
     for name, value in {"CHUNK": 100, "AT_ONCE": 20, "COLUMNS": 3}.items():
         monkeypatch.setattr(per_node_gradients, name, value)
     assert_same(network_importance(network, task, gradient, torch.square, HERE), whole)
-
-
-def test_nodes_without_any_feature_have_gradients_of_biases_alone() -> None:
-    x = sp.csr_array((30, 200), dtype=np.float32)
-    task = some_task(x)
-    network, gradient = network_of(task), some_gradient(task)
-    got = network_importance(network, task, gradient, torch.square, HERE)
-    assert not got["encoder.weights.0"].any()
-    assert_same(got, node_by_node(network, task, gradient, torch.square))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
