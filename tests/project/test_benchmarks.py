@@ -2,23 +2,18 @@
 
 import importlib
 import io
-import itertools
 import json
-import math
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 from tests.conftest import PROJECT
-from tests.processes import Started
 
 Printed = Callable[..., str]
 
@@ -146,17 +141,6 @@ def test_one_table_has_every_benchmark(bench: SimpleNamespace) -> None:
     assert least >= {"encoder step", "IPAL step", "ewc", "mas", "twp", "closed form learns", "sampled epoch"}
 
 
-def test_two_machines_are_compared(bench: SimpleNamespace, printed: Printed, tmp_path: Path, monkeypatch: Any) -> None:
-    stored = json.loads(bench.file.read_text())
-    for line in stored["lines"]:
-        line["ours"] /= 2
-    other = tmp_path / "there.json"
-    other.write_text(json.dumps({**stored, "lines": stored["lines"][1:]}))
-    lines = printed("bench.py", "compare", str(bench.file), str(other), own=())
-    rows = re.findall(r"^\| ([^|]+) \| \S+ \w+ \| \S+ \w+ \| ([\d.]+) \|", lines, flags=re.MULTILINE)
-    assert rows == [(line["what"], "2.00") for line in stored["lines"][1:]]
-
-
 def test_floors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PROJECT / "benchmarks")
     work, machine = map(importlib.import_module, ("work", "machine"))
@@ -192,52 +176,11 @@ def test_encoder_and_stock_layers_compute_the_same(bench: SimpleNamespace) -> No
         assert float(gradients) < 1e-5
 
 
-def test_ipal_step_goes_through_the_whole_stream(printed: Printed, forked: Callable[[int], None]) -> None:
-    forked(0)
-    lines = printed("ipal_step.py", "--threads", "1")
-    assert re.findall(r"task (\d)", lines) == ["0", "1", "2", "3", "4", "5"]
-    assert "2 + 13 classes" in lines
-    assert len(ratios(lines)) == 7
-    assert re.search(r"whole stream: .* ratio [\d.]+ x", lines)
-    assert re.search(r"peak memory of a full run: \d\.\d\d GB", lines)
-
-
 def test_named_evidence_changes_classes_more_often_than_chance(printed: Printed) -> None:
     lines = printed("explanations.py", "--threads", "1")
     found = re.findall(r"by (\w+) +named +([\d.]+) % +random +([\d.]+) %", lines)
     assert [unit for unit, _, _ in found] == ["feature", "node"]
     assert all(float(named) > 2 * float(random) for _, named, random in found)
-
-
-@pytest.fixture
-def forked(
-    printed: Printed, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[int], None]:
-    """From the so-many-th run of a benchmark on, its process is forked where torch is loaded; those before are real."""
-    timing, folder = importlib.import_module("timing"), tmp_path_factory.mktemp("forked")
-
-    def begin(after: int) -> None:
-        ways = itertools.chain([subprocess.run] * after, itertools.repeat(run))
-        started = SimpleNamespace(run=lambda command, **options: next(ways)(command, **options))
-        monkeypatch.setattr(timing, "subprocess", started)
-
-    def run(command: list[str], **_: Any) -> "subprocess.CompletedProcess[str]":
-        assert command[1:3] == ["-m", "ipal"]
-        process = Started(folder, *command[3:])
-        out, err = process.communicate()
-        return subprocess.CompletedProcess(command, process.returncode or 0, out, err)
-
-    return begin
-
-
-def test_every_batch_of_an_online_stream_is_timed(printed: Printed, forked: Callable[[int], None]) -> None:
-    forked(0)
-    lines = printed("online.py", "--threads", "1", "--methods", "ncm", repeats=1)
-    (row,) = re.findall(r"^\| ncm \| (.*) \|$", lines, flags=re.MULTILINE)
-    batches, first, last, *_, performance = row.split(" | ")
-    assert int(batches) > 10
-    assert min(float(first), float(last)) > 0
-    assert 0 <= float(performance) <= 100
 
 
 def test_an_exponent_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,40 +203,6 @@ def test_the_server_answers_sound_and_hostile_requests(lines: str) -> None:
     assert re.search(r"Hostile: 3\d\d requests from 8 clients", lines)
     assert re.search(r"^\| sound: predictions \| \d+ \| \d+ x 200", lines, flags=re.MULTILINE)
     assert re.search(r"answers of 500 and more: (none|\{503: \d+\}); answers that were not to be: none", lines)
-
-
-def test_a_sampled_epoch_is_the_same_with_stock_layers(bench: SimpleNamespace) -> None:
-    lines = bench.details["sampled epoch"]
-    assert re.search(r"batches of 100 of \d+ nodes, fan-outs 10 and 25", lines)
-    assert len(ratios(lines)) == 2
-    difference = re.search(r"largest relative difference of losses and gradients: (\S+)", lines)
-    assert difference is not None
-    assert float(difference[1]) < 1e-3
-
-
-def test_cost_is_fitted_and_drawn_in_every_direction(
-    printed: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scaling = importlib.import_module("scaling")
-    ways = itertools.chain([scaling.measured_apart], itertools.repeat(scaling.measured))
-    # One in a process of its own, as all of them are; the others here, where only their memory is another.
-    monkeypatch.setattr(scaling, "measured_apart", lambda *case: next(ways)(*case))
-    lines = printed("scaling.py", "--threads", "1", "-o", str(tmp_path / "figures"))
-    number = r"-?\d+\.\d\d"
-    rows = re.findall(rf"^\| (\w+) \| ([\w, -]+) \| .* MB \| {number} \({number}\) \|$", lines, flags=re.MULTILINE)
-    directions = ["nodes", "edges", "features", "classes", "tasks"]
-    methods = ["IPAL, full graph", "IPAL, mini-batches", "closed form"]
-    assert rows == [(direction, method) for direction in directions for method in methods]
-    assert re.search(rf"largest exponent in nodes \+ edges: {number} \(", lines)
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
-        "scaling.json",
-        "scaling.png",
-        "scaling.svg",
-    ]
-    for curve in json.loads((tmp_path / "figures" / "scaling.json").read_text())["curves"]:
-        small, large = curve["costs"]
-        rise = math.log(large["seconds"] / small["seconds"]) / math.log(large["size"] / small["size"])
-        assert curve["exponents"]["seconds"]["all"] == pytest.approx(rise)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of a process")

@@ -81,32 +81,6 @@ def test_others_come_first_and_then_ours_in_a_fixed_order(name: str, tmp_path: P
     assert body == of_others(name) + EXPECTED[name]
 
 
-def test_files_add_up_and_the_last_counts(tmp_path: Path) -> None:
-    metrics = ("average_performance", "average_forgetting")
-    parts = ([row("ncm", {}), row("ewc", {})], [row("ncm", scores(*metrics))])
-    for place, rows in enumerate(parts):
-        (tmp_path / f"{place}.json").write_text(json.dumps({"hopral-computers": rows}))
-    found = SCRIPT["read"]([tmp_path / "0.json", tmp_path / "1.json"])
-    assert found == {"hopral-computers": {"ncm": parts[1][0], "ewc": parts[0][1]}}
-
-
-def test_with_all_of_ours_nothing_is_said_to_be_missing() -> None:
-    *_, last = SCRIPT["table"]("llm4gcl-cora", {label: row(label, {}) for label in OURS}).splitlines()
-    assert last == "| closed form | ours, 5 seeds | – / – |"
-
-
-def test_tables_are_printed_and_what_is_not_known_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "made.json").write_text(json.dumps(MADE))
-    run_script(monkeypatch, tmp_path / "made.json")
-    said = capsys.readouterr().out
-    between = [line for line in said.splitlines() if line and not line.startswith("|")]
-    assert between[::2] == list(EXPECTED)
-    assert between[1] == "Ours, not run yet: ER-GNN, IPAL, NCM, SLDA."
-    assert "| NCM | ours, 5 seeds |" in said
-
-
 def test_a_table_is_written_between_its_marks_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = "<!-- published: {} -->".format
     other = f"{begin('llm4gcl-cora')}\nas it was\n<!-- end -->\nThe end.\n"
