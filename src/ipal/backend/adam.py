@@ -1,7 +1,7 @@
 """Adam, by the fused kernel that `torch.optim.Adam(fused=True)` calls, to the same bits.
 
 The optimiser class itself loads torch's compiler with some eight hundred modules when it is first made, which takes
-longer than many a run.
+longer than many a run. On a GPU, large tensors take a kernel of our own.
 """
 
 from collections.abc import Iterable
@@ -10,6 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ipal.backend import cuda_kernels
+
+LARGE = 2**18
+"""Numbers of a tensor for which the fused kernel starts too few blocks to keep a GPU busy."""
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
@@ -47,13 +51,21 @@ class Adam:
             if not moving:
                 continue
             states = [self.state_of(parameter) for parameter in moving]
-            steps = [state["step"] for state in states]
-            torch._foreach_add_(steps, 1)
+            torch._foreach_add_([state["step"] for state in states], 1)
+            numbers = (float(group["lr"]), self.weight_decay, BETA1, BETA2, EPSILON)
+            every = [
+                (parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"], state["step"])
+                for parameter, state in zip(moving, states, strict=True)
+            ]
+            others = [one for one in every if not (_is_large(one[0]) and cuda_kernels.adam(*one, numbers))]
+            if not others:
+                continue
+            weights, gradients, means, squares, steps = map(list, zip(*others, strict=True))
             torch._fused_adam_(
-                moving,
-                [parameter.grad for parameter in moving],
-                [state["exp_avg"] for state in states],
-                [state["exp_avg_sq"] for state in states],
+                weights,
+                gradients,
+                means,
+                squares,
                 [],
                 steps,
                 lr=group["lr"],
@@ -76,3 +88,7 @@ class Adam:
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
         return self.state[parameter]
+
+
+def _is_large(parameter: Tensor) -> bool:
+    return parameter.is_cuda and parameter.numel() >= LARGE
