@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ipal.config import run_config
 from ipal.data.datasets import Dataset
-from ipal.data.streams import TRAIN, Stream
+from ipal.data.streams import TRAIN, TaskStream
 from ipal.data.streams.online import at_most, blurred_shares, spread_evenly
 from ipal.errors import ConfigError, DataError, IpalError
 from ipal.estimator.registry import METHODS
@@ -23,7 +23,7 @@ ONLINE = {"name": "online", "batch": 12}
 BLURRY = {"name": "blurry", "batch": 12, "sigma": 3}
 
 
-def all_batches(stream: Stream) -> list[Any]:
+def all_batches(stream: TaskStream) -> list[Any]:
     return [stream.batch(index, number) for index in range(len(stream)) for number in range(stream.batches[index])]
 
 

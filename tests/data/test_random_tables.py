@@ -262,7 +262,7 @@ def differences(truth: Truth, given: tuple[Any, ...], directed: bool) -> list[st
     wrong += [name for name in read.keys() & x.keys() if not np.array_equal(read[name], x[name])]
     if all(isinstance(one, Path) for one in given):
         dataset = load_to_predict(",".join(map(str, given)))
-        facts = {name: values.tolist() for name, values in dataset.known.items()}
+        facts = {name: values.tolist() for name, values in dataset.facts.items()}
         wrong += [] if facts == truth.facts else ["facts"]
     return wrong
 

@@ -43,7 +43,7 @@ class GraphData:
         known = {"y": dataset.y, "train_mask": there} if there.any() else {}
         weights = graph.edge_weight
         return cls(
-            x=graph.x, edge_index=graph.edges, edge_weight=weights, ids=dataset.ids, columns=dataset.columns, **known
+            x=graph.x, edge_index=graph.edges, edge_weight=weights, ids=dataset.ids, columns=graph.columns, **known
         )
 
     @property

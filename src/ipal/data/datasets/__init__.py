@@ -100,5 +100,5 @@ def checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry | None = None,
         remark="; ".join(filter(None, remarks)),
         beyond_task=entry.beyond_task or raw.x is None,
         ids=raw.ids if raw.ids is None else checked_ids(raw.ids, n),
-        **vars(checked_facts(n, time=raw.time, domain=raw.domain, split=raw.split)),
+        facts=checked_facts(vars(raw), n),
     )

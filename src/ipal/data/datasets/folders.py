@@ -7,7 +7,7 @@ edge_weight.npy  the weight of each of these edges, 32 bits; no file where all a
 y.npy            a whole number or a string a node; -1 or an empty one where it has no label
 ids.npy          what each node is called, where that is not its number: strings or whole numbers
 x.npy            features, nodes x features; or sparse as x_indptr.npy, x_indices.npy, x_values.npy
-time.npy         when each node came, where that is known; domain.npy and split.npy likewise (see NodeFacts)
+time.npy         when each node came, where that is known; domain.npy and split.npy likewise (see FACTS)
 
 Content is compared with its hash at the first use. What the system says of the files then (size, times, inode) is kept
 in .verified.json: a large graph is read through again only where one of them differs.
@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from ipal.data.csr import Neighbours, smallest
-from ipal.data.dataset import Dataset, checked_facts, content_hash
-from ipal.data.datasets.readers import FACTS
+from ipal.data.dataset import FACTS, Dataset, checked_facts, content_hash
 from ipal.data.graph import Features, Graph
 from ipal.data.labels import check_labels
 from ipal.errors import DataError, StoreError
@@ -67,7 +66,7 @@ def write_folder(path: Path, dataset: Dataset) -> None:
     arrays: dict[str, NDArray[Any]] = {"indptr": graph.indptr, "indices": graph.indices, "y": dataset.y}
     arrays |= {} if graph.neighbours.weights is None else {"edge_weight": graph.neighbours.weights}
     arrays |= {} if dataset.ids is None else {"ids": dataset.ids}
-    arrays |= dataset.known
+    arrays |= dataset.facts
     if isinstance(x, sp.csr_array):
         arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
     else:
@@ -78,7 +77,7 @@ def write_folder(path: Path, dataset: Dataset) -> None:
         num_features=graph.num_features,
         sparse=sp.issparse(x),
         symmetric=graph.symmetric,
-        hash=content_hash(graph, dataset.y, dataset),
+        hash=content_hash(graph, dataset.y, dataset.facts),
         split=list(dataset.split) if dataset.split else None,
         preprocessing=dataset.preprocessing,
         remark=dataset.remark,
@@ -104,7 +103,7 @@ def open_folder(path: Path, name: str, *, undirected: bool, verify: bool = True)
     if not verify or _verified(path) == found:
         return stored
     try:
-        actual = content_hash(stored.graph, stored.y, stored)
+        actual = content_hash(stored.graph, stored.y, stored.facts)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     if actual != stored.hash:
@@ -157,7 +156,7 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
         beyond_task=meta.beyond_task,
         known_hash=meta.hash,
         ids=_mapped(path, "ids", "iU", n) if is_file(path / "ids.npy") else None,
-        **vars(checked_facts(n, **{fact: _mapped(path, fact, "i", n) for fact in FACTS if _has(path, fact)})),
+        facts=checked_facts({fact: _mapped(path, fact, "i", n) for fact in FACTS if _has(path, fact)}, n),
     )
 
 

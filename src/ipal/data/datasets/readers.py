@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ipal.data.dataset import FACTS
 from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges
 from ipal.data.labels import UNLABELLED, file_labels
 from ipal.errors import CapacityError, DataError, say_unused
@@ -29,11 +30,9 @@ class RawGraph:
     x: Features | None
     preprocessing: str
     time: NDArray[Any] | None = None
-    """When each node came."""
     domain: NDArray[Any] | None = None
-    """Which domain each node is of."""
     split: NDArray[Any] | None = None
-    """Which part each node is in: 0 training, 1 validation, 2 test, -1 not used."""
+    """See `FACTS`."""
     edge_weight: NDArray[Any] | None = None
     """Of each column of `edges`."""
     ids: NDArray[Any] | None = None
@@ -117,7 +116,6 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
 
 
 SPARSE = ("x_values", "x_indices", "x_indptr", "x_shape")
-FACTS = ("time", "domain", "split")
 OF_PARTS = ("edge_weight", "ids", *FACTS)
 
 

@@ -22,7 +22,8 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.data.datasets.readers import FACTS, RawGraph
+from ipal.data.dataset import FACTS
+from ipal.data.datasets.readers import RawGraph
 from ipal.data.feature_names import BETWEEN, category
 from ipal.data.labels import WHOLE, file_labels, is_missing, truth_as_numbers, written
 from ipal.data.names import TABLES
