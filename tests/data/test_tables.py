@@ -219,7 +219,7 @@ def test_a_table_of_nodes_that_cannot_be_read_is_a_sentence(tmp_path: Path, node
     [
         (EDGES.replace("source", "begin"), ["no column source in edges.csv", "it has begin, target, weight, when"]),
         (EDGES.replace("carl", "nobody"), ["Row 2 of edges.csv names the target 'nobody'", "no id in nodes.csv"]),
-        (EDGES.replace("0.5", "-0.5"), ["Row 2 of edges.csv has the weight -0.5", "not negative"]),
+        (EDGES.replace("0.5", "-0.5"), ["Edge 2 of 3 has the weight -0.5", "positive"]),
         (EDGES.replace("0.5", "much"), ["column weight of edges.csv", "number"]),
     ],
     ids=lambda value: None if isinstance(value, list) else "",
