@@ -232,7 +232,7 @@ def checked_weights(weights: Given, edges: int) -> NDArray[np.float32] | None:
     wrong = ~(values >= 0) | np.isinf(values)
     if wrong.any():
         raise DataError(
-            f"Edge {wrong.argmax() + 1} of {edges} has the weight {values[wrong.argmax()]:g}: weights must be finite and "
+            f"Edge {wrong.argmax() + 1} of {edges} has the weight {values[wrong.argmax()]}: weights must be finite and "
             "positive (0 leaves the edge out); change it, or give no weights."
         )
     if values.sum(dtype=np.float64) > np.finfo(np.float32).max:

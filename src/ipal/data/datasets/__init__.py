@@ -59,7 +59,7 @@ def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool
     if path.exists():  # said before a large graph is made
         raise StoreError(f"{path} exists already: name another folder, or remove it first.")
     folders.write_folder(path, load(name, root, undirected=undirected))
-    return folders.open_folder(path, str(path.resolve()), undirected=undirected, verify=False)
+    return folders.open_folder(path, str(path.resolve()), undirected=undirected)
 
 
 def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:

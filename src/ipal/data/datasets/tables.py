@@ -223,11 +223,12 @@ class Roles:
             alike = [name for name in table.columns if name.lower() in names and name not in said.values()]
             if role in said:
                 alike = [said[role], *(alike if known is OF_NODES and self.features is None else [])]
-            for wanted in alike[:1] or [role for one in needed if one == role]:
-                if wanted not in table.columns:
-                    has = f"it has {_listed(table.columns)}; rename the one that is meant"
-                    raise DataError(f"There is no column {wanted} in {table.where}: {has}.")
-                found[role] = wanted
+            if not alike and role not in needed:
+                continue
+            found[role] = alike[0] if alike else role
+            if found[role] not in table.columns:
+                has = f"it has {_listed(table.columns)}; rename the one that is meant"
+                raise DataError(f"There is no column {found[role]} in {table.where}: {has}.")
             if len(alike) > 1:
                 raise DataError(
                     f"Two columns of {table.where} may be its {role}, {alike[0]} and {alike[1]}: rename or remove the "
