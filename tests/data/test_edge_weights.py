@@ -27,7 +27,7 @@ def weighed_graph() -> tuple[Graph, NDArray[np.float64]]:
     weights = ((weights + weights.T) / 2).astype(np.float32)
     dense = np.zeros((40, 40))
     dense[rows, plain.indices] = weights[rows, plain.indices]
-    return Graph.of(plain.x, replace(plain.neighbours, weights=weights[rows, plain.indices])), dense
+    return Graph(plain.x, replace(plain.neighbours, weights=weights[rows, plain.indices])), dense
 
 
 def test_weights_of_edges_count_in_every_sum_over_neighbours() -> None:
@@ -45,7 +45,7 @@ def test_parts_of_a_graph_keep_the_weights_of_their_edges() -> None:
     nodes = np.random.default_rng(1).permutation(40)[:25]
     np.testing.assert_allclose(graph.induced(nodes).aggregation("sum").toarray(), a[np.ix_(nodes, nodes)], atol=1e-6)
     groups = np.arange(40) % 3
-    within = Graph.of(graph.x, graph.neighbours.within(groups)).aggregation("sum").toarray()
+    within = Graph(graph.x, graph.neighbours.within(groups)).aggregation("sum").toarray()
     np.testing.assert_allclose(within, a * (groups[:, None] == groups), atol=1e-6)
     one_way = replace(graph.neighbours, weights=np.arange(1, graph.num_edges + 1, dtype=np.float32))
     turned = one_way.transposed()

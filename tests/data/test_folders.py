@@ -185,7 +185,7 @@ def test_features_that_are_no_numbers_are_refused_though_the_hash_fits(
     source = load(SIZE if form == "dense" else sparse_graph(tmp_path))
     x = source.graph.x.copy()
     (x.data if form == "sparse" else x[3])[2] = value
-    bad = Graph.of(x, source.graph.neighbours)
+    bad = Graph(x, source.graph.neighbours)
     with monkeypatch.context() as careless:
         careless.setattr("ipal.data.dataset.check_finite", lambda _: None)
         folders.write_folder(tmp_path / "bad.graph", replace(source, graph=bad))

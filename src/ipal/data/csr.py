@@ -198,10 +198,8 @@ def joined(every: Sequence[Neighbours]) -> Neighbours:
     """Rows one after the other, without an edge from one to another."""
     nodes = [0, *accumulate(one.num_nodes for one in every)]
     edges = [0, *accumulate(one.num_edges for one in every)]
-    indptr, indices = np.zeros(nodes[-1] + 1, dtype=np.int64), np.empty(edges[-1], dtype=np.int32)
-    for one, node, edge in zip(every, nodes, edges, strict=False):
-        indptr[node + 1 : node + 1 + one.num_nodes] = edge + one.indptr[1:]
-        indices[edge : edge + one.num_edges] = one.indices + node
+    indptr = np.concatenate([[0], *(one.indptr[1:] + edge for one, edge in zip(every, edges, strict=False))])
+    indices = np.concatenate([one.indices + node for one, node in zip(every, nodes, strict=False)])
     weighted = any(one.weights is not None for one in every)
     weights = np.concatenate([one.values(0, one.num_nodes) for one in every]) if weighted else None
     return Neighbours(indptr, indices, weights=weights)

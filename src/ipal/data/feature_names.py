@@ -74,4 +74,4 @@ def arranged(graph: Graph, wanted: Sequence[str]) -> Graph:
     ones = np.ones(len(found), dtype=np.float32)
     x = graph.x @ sp.csr_array((ones, (rows, columns)), shape=(len(given), len(wanted)))
     names = tuple(given[place[name]] if name in place else name for name in wanted)
-    return Graph.of(x, graph.neighbours, symmetric=graph.symmetric, columns=names)
+    return Graph(x, graph.neighbours, symmetric=graph.symmetric, columns=names)

@@ -30,28 +30,23 @@ VALUES_AT_ONCE = 4_000_000
 class Graph(Derives):
     """Features and in-neighbours of n nodes, without labels: immutable, in memory or mapped from files.
 
-    `Graph(x, edges)` takes an edge list (from row 0 to row 1), `Graph.of(x, neighbours)` what is in rows already.
+    Edges are a list (from row 0 to row 1), or in rows already. Pass symmetric=True if every edge is in both directions,
+    to skip the check.
     """
 
-    def __init__(self, x: Features, edges: NDArray[Any], weights: NDArray[np.float32] | None = None) -> None:
-        self.x, self.neighbours = x, Neighbours.of_edges(edges, int(x.shape[0]), weights=weights)
-        self.columns: tuple[str, ...] = ()
-        """What each feature is, where that is known."""
-        self._symmetric: bool | None = None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         x: Features,
-        neighbours: Neighbours,
+        edges: NDArray[Any] | Neighbours,
         *,
         symmetric: bool | None = None,
         columns: tuple[str, ...] = (),
-    ) -> "Graph":
-        """Pass symmetric=True if every edge is in both directions, to skip the check; columns are names of features."""
-        graph = cls.__new__(cls)
-        graph.x, graph.neighbours, graph._symmetric, graph.columns = x, neighbours, symmetric, columns
-        return graph
+    ) -> None:
+        self.x = x
+        self.neighbours = edges if isinstance(edges, Neighbours) else Neighbours.of_edges(edges, int(x.shape[0]))
+        self.columns = columns
+        """What each feature is, where that is known."""
+        self._symmetric = symmetric
 
     @property
     def num_nodes(self) -> int:
@@ -145,12 +140,12 @@ class Graph(Derives):
             return self
         symmetric = True if self._symmetric else None  # of what runs one way, a part may run both ways
         rows = self.neighbours.without_rest(nodes, whole_degree=whole_degree)
-        return Graph.of(some_features(self.x, nodes, budget), rows, symmetric=symmetric, columns=self.columns)
+        return Graph(some_features(self.x, nodes, budget), rows, symmetric=symmetric, columns=self.columns)
 
     def within(self, groups: NDArray[Any]) -> "Graph":
         """Without the edges between nodes of different groups."""
         rows = self.neighbours.within(groups)
-        return Graph.of(self.x, rows, symmetric=self.symmetric or None, columns=self.columns)
+        return Graph(self.x, rows, symmetric=self.symmetric or None, columns=self.columns)
 
 
 def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Features:
@@ -189,7 +184,7 @@ def checked_graph(
     edges = checked_edges(edges, n)
     weights = checked_weights(weights, edges.shape[1])
     neighbours = Neighbours.of_edges(edges, n, undirected=undirected, weights=weights)
-    return Graph.of(x, neighbours, symmetric=True if undirected else None, columns=columns)
+    return Graph(x, neighbours, symmetric=True if undirected else None, columns=columns)
 
 
 def check_finite(x: Features) -> None:

@@ -142,7 +142,7 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
     _fits(len(columns) in (0, meta.num_features), path / META)
     return Dataset(
         name=name,
-        graph=Graph.of(_features(path, meta, n), _neighbours(path, n), symmetric=meta.symmetric, columns=columns),
+        graph=Graph(_features(path, meta, n), _neighbours(path, n), symmetric=meta.symmetric, columns=columns),
         y=y,
         split=tuple(meta.split) if meta.split else None,
         preprocessing=meta.preprocessing,

@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from ipal.data import datasets
 from ipal.data.csr import Neighbours
 from ipal.data.datasets import catalog
-from ipal.data.labels import labelled
+from ipal.data.labels import Labels, labelled
 
 
 def look(name: str, root: Path) -> dict[str, Any]:
@@ -20,9 +19,7 @@ def look(name: str, root: Path) -> dict[str, Any]:
         return facts
     dataset = datasets.load_to_predict(name, root, undirected=False)
     graph, there = dataset.graph, labelled(dataset.y)
-    names, codes, sizes = np.unique(dataset.y[there], return_inverse=True, return_counts=True)
-    classes = np.full(graph.num_nodes, -1, dtype=np.int64)
-    classes[there] = codes
+    names, sizes = np.unique(dataset.y[there], return_counts=True)
     weights, x = graph.neighbours.weights, graph.x
     alone = np.diff(graph.indptr) == 0
     alone[graph.indices] = False
@@ -36,9 +33,9 @@ def look(name: str, root: Path) -> dict[str, Any]:
         "sparse": sp.issparse(x),
         "share_not_zero": float(np.count_nonzero(x.data if isinstance(x, sp.csr_array) else x) / np.prod(x.shape)),
         "columns": list(graph.columns),
-        "classes": {str(name): size for name, size in zip(names.tolist(), sizes.tolist(), strict=True)},
+        "classes": dict(zip(map(str, names.tolist()), sizes.tolist(), strict=True)),
         "labelled": int(there.sum()),
-        "edge_homophily": edge_homophily(graph.neighbours, classes),
+        "edge_homophily": edge_homophily(graph.neighbours, dataset.y),
         "isolated": int(alone.sum()),
         "of_every_node": list(dataset.facts),
         "remark": dataset.remark,
@@ -46,17 +43,16 @@ def look(name: str, root: Path) -> dict[str, Any]:
     }
 
 
-def edge_homophily(neighbours: Neighbours, classes: NDArray[np.int64]) -> float | None:
-    r"""The share of edges that join nodes of one class; None where no edge joins two nodes with a class (-1: none).
+def edge_homophily(neighbours: Neighbours, y: Labels) -> float | None:
+    r"""The share of edges that join nodes of one class; None where no edge joins two nodes with a label.
 
     .. math:: h = \frac{|\{(i, j) \in E : y_i = y_j\}|}{|E|}
 
     Source: Zhu et al. 2020, "Beyond Homophily in Graph Neural Networks", Definition 1.
     """
-    same = every = 0
+    there, same, every = labelled(y), 0, 0
     for target, source in neighbours.edge_chunks():
-        one, other = classes[target], classes[source]
-        both = (one >= 0) & (other >= 0)
+        both = there[target] & there[source]
         every += int(both.sum())
-        same += int((both & (one == other)).sum())
+        same += int((both & (y[target] == y[source])).sum())
     return same / every if every else None

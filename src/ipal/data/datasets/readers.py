@@ -123,14 +123,14 @@ def read_plain(path: Path) -> RawGraph:
     """Plain arrays: `edge_index`, `y`, features as `x` or as `SPARSE`, `edge_weight`, `ids`, and `FACTS`."""
     arrays = read_arrays(path, ["edge_index", "y", "x", *OF_PARTS, *SPARSE])
     x = _plain_features(arrays, path)
-    edges, *given = need(arrays, ["edge_index"] if x is not None and "y" not in arrays else ["edge_index", "y"], path)
-    y = given[0] if given else np.full(x.shape[0] if x is not None else 0, UNLABELLED)
+    if x is not None:
+        arrays.setdefault("y", np.full(x.shape[0], UNLABELLED))
+    edges, y = need(arrays, ["edge_index", "y"], path)
     with zipfile.ZipFile(path) as archive:
         for name in EDGE_PARTS_NOT_USED:
             if f"{name}.npy" in archive.namelist():
                 say_unused(f"the array {name} of {path}; an edge counts by edge_weight alone")
-    known: dict[str, Any] = {name: arrays.get(name) for name in OF_PARTS}
-    return RawGraph(edges, y, x, "features as in the file" if x is not None else "", **known)
+    return RawGraph(edges, y, x, "features as in the file", **{name: arrays.get(name) for name in OF_PARTS})
 
 
 def write_plain(path: Path, data: Any) -> None:

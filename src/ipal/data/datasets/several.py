@@ -58,7 +58,7 @@ def side_by_side(datasets: Sequence[Dataset]) -> Dataset:
     hashes = [projection, *(one.hash for one in datasets)]
     return Dataset(
         name=",".join(one.name for one in datasets),
-        graph=Graph.of(x, neighbours, symmetric=all(one.graph.symmetric for one in datasets)),
+        graph=Graph(x, neighbours, symmetric=all(one.graph.symmetric for one in datasets)),
         y=np.concatenate(y),
         split=tuple(np.diff(classes).tolist()),
         preprocessing="; ".join([*spans, projection]),

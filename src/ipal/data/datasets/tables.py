@@ -285,7 +285,7 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
         edges=np.array([_ends(place, edges, theirs[end], nodes.where) for end in ("source", "target")], dtype=np.int64),
         y=labels,
         x=x,
-        preprocessing="features as in the table" if x is not None else "",
+        preprocessing="features as in the table",
         edge_weight=edges.numbers(theirs["weight"]) if "weight" in theirs else None,
         ids=None if ids.dtype.kind == "i" and np.array_equal(ids, np.arange(len(ids))) else ids,
         columns=columns,
