@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours
 from ipal.data.dataset import content_hash
-from ipal.data.datasets import convert, load
-from ipal.data.datasets.inspect import look
+from ipal.data.datasets import convert, load, look
 from ipal.data.graph import Graph, checked_graph
 from ipal.errors import DataError
 from tests.support import Command, write_graph

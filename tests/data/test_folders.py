@@ -12,8 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from ipal.data.dataset import content_hash
-from ipal.data.datasets import catalog, convert, folders, load
-from ipal.data.datasets.inspect import look
+from ipal.data.datasets import catalog, convert, folders, load, look
 from ipal.data.graph import Graph
 from ipal.errors import DataError, StoreError
 from tests.data.support import dense

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ipal.data.dataset import Dataset
-from ipal.data.datasets import convert, load
-from ipal.data.datasets.inspect import look
+from ipal.data.datasets import convert, load, look
 from ipal.data.streams import TEST, TRAIN, VALIDATION
 from ipal.errors import DataError
 from tests.data.support import stream_of

@@ -40,12 +40,7 @@ class Neighbours:
 
     @classmethod
     def of_edges(
-        cls,
-        edges: NDArray[Any],
-        n: int,
-        *,
-        undirected: bool = False,
-        weights: NDArray[np.float32] | None = None,
+        cls, edges: NDArray[Any], n: int, *, undirected: bool = False, weights: NDArray[np.float32] | None = None
     ) -> "Neighbours":
         """From pairs in any order, loops and repeats removed; both ways where `undirected`.
 

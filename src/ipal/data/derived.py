@@ -1,6 +1,7 @@
 """Results that follow from an immutable object, computed once and kept with it."""
 
 from collections.abc import Callable, Hashable
+from functools import cached_property
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -9,9 +10,13 @@ T = TypeVar("T")
 class Derives:
     """An immutable object that keeps what was computed from it, as long as it lives."""
 
+    @cached_property
+    def _derived(self) -> dict[str, dict[Hashable, Any]]:
+        return {}
+
     def derived(self, group: str, key: Hashable, make: Callable[[], T], *, most: int | None = None) -> T:
         """What `make` gives, computed at the first call; of a group with `most` entries the oldest is dropped."""
-        kept: dict[Hashable, T] = self.__dict__.setdefault("_derived", {}).setdefault(group, {})
+        kept: dict[Hashable, T] = self._derived.setdefault(group, {})
         if key not in kept:
             if len(kept) == most:
                 del kept[next(iter(kept))]

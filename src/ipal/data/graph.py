@@ -160,12 +160,7 @@ def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Fe
 
 
 def checked_graph(
-    x: Features,
-    edges: NDArray[np.generic],
-    *,
-    undirected: bool,
-    weights: Given = None,
-    columns: tuple[str, ...] = (),
+    x: Features, edges: NDArray[np.generic], *, undirected: bool, weights: Given = None, columns: tuple[str, ...] = ()
 ) -> Graph:
     """A graph from arrays that came from outside: checked, self-loops and repeated edges removed.
 

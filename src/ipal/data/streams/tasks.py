@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -71,14 +72,25 @@ class TaskStream:
         split: tuple[int, ...] | None,
         protocol: ProtocolConfig,
         seed: int,
-        facts: Mapping[str, NDArray[np.int64]] | None = None,
+        facts: Mapping[str, NDArray[np.int64]] = MappingProxyType({}),
     ) -> None:
-        self.protocol, self.graph, self.y, self.seed, self.facts = protocol, graph, y, seed, facts or {}
+        self.protocol, self.graph, self.y, self.seed, self.facts = protocol, graph, y, seed, facts
         self.settings = self.Settings.model_validate(protocol.stream.settings)
         self.part, self.dropped = assign_parts(y, protocol, seed, self.facts.get("split"))
-        order = self._learned(order_classes(y[self.part >= 0], protocol, seed))
+        order = order_classes(y[self.part >= 0], protocol, seed)
+        learned = self.settings.classes or len(order)
+        if learned > len(order):
+            raise DataError(f"protocol.stream.classes is {learned}, but there are {len(order)} classes: set fewer.")
+        self.dropped += order[learned:]
+        self.part[np.isin(y, order[learned:])] = -1
+        order = order[:learned]
         self.task_of = np.where(self.part >= 0, self.tasks_of_nodes(order, split), -1)
-        self._label_few()
+        if (shots := self.settings.shots) is not None:
+            later = np.flatnonzero((self.task_of > 0) & (self.part == TRAIN))
+            _, group = np.unique(y[later], return_inverse=True)
+            group = group * (self.task_of.max() + 1) + self.task_of[later]
+            kept = at_most(group, shots, np.random.default_rng([seed, SHOTS]))
+            self.part[np.delete(later, kept)] = CONTEXT
         self.untested = (self.part == TRAIN) | (self.part == CONTEXT)
         number = int(self.task_of.max()) + 1
         for part, what in ((TRAIN, "training"), (VALIDATION, "validation"), (TEST, "test")):
@@ -102,25 +114,6 @@ class TaskStream:
         for index, classes in enumerate(groups):
             task_of[np.isin(self.y, classes)] = index
         return task_of
-
-    def _learned(self, order: list[Label]) -> list[Label]:
-        """The classes to learn; the others are dropped."""
-        number = self.settings.classes or len(order)
-        if number > len(order):
-            raise DataError(f"protocol.stream.classes is {number}, but there are {len(order)} classes: set fewer.")
-        self.dropped = [*self.dropped, *order[number:]]
-        self.part[np.isin(self.y, order[number:])] = -1
-        return order[:number]
-
-    def _label_few(self) -> None:
-        """Leave every class at most `shots` training nodes in each task after the first."""
-        if self.settings.shots is None:
-            return
-        later = np.flatnonzero((self.task_of > 0) & (self.part == TRAIN))
-        _, group = np.unique(self.y[later], return_inverse=True)
-        group = group * (self.task_of.max() + 1) + self.task_of[later]
-        kept = at_most(group, self.settings.shots, np.random.default_rng([self.seed, SHOTS]))
-        self.part[np.delete(later, kept)] = CONTEXT
 
     @property
     def split_hash(self) -> str:
@@ -180,12 +173,7 @@ class TaskStream:
     def describe(self) -> dict[str, Any]:
         """Plain facts for the record of a run."""
         classes = [list(task) for task in self.classes]
-        return {
-            "stream": self.name,
-            "classes": classes,
-            "dropped_classes": self.dropped,
-            "split_hash": self.split_hash,
-        }
+        return {"stream": self.name, "classes": classes, "dropped_classes": self.dropped, "split_hash": self.split_hash}
 
     def sizes(self) -> list[tuple[int, int]]:
         """Nodes and edges of each task's own graph, counted without making it."""
