@@ -236,13 +236,6 @@ class Roles:
                 )
         return found
 
-    def chosen(self, table: Table, taken: Mapping[str, str]) -> list[str]:
-        """The columns of nodes that are features."""
-        others = [name for name in table.columns if name not in taken.values()]
-        if lacking := {*(self.features or ())} - {*others}:
-            raise DataError(f"{table.where} has no column {min(lacking)} for features: it has {_listed(others)}.")
-        return [name for name in others if self.features is None or name in self.features]
-
 
 def pair_in(folder: Path) -> list[Path]:
     """The tables of a folder: nodes.csv or nodes.parquet, and edges likewise; none where one is missing."""
@@ -280,7 +273,11 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
         labels = file_labels(np.array(y, dtype=object), nodes.rows)
     except DataError as error:
         raise DataError(f"{nodes.where}: {error}") from error
-    x, columns = _features(roles.chosen(nodes, mine), nodes)
+    others = [name for name in nodes.columns if name not in mine.values()]
+    chosen = others if roles.features is None else roles.features
+    if lacking := {*chosen} - {*others}:
+        raise DataError(f"{nodes.where} has no column {min(lacking)} for features: it has {_listed(others)}.")
+    x, columns = _features([name for name in others if name in chosen], nodes)
     return RawGraph(
         edges=np.array([_ends(place, edges, theirs[end], nodes.where) for end in ("source", "target")], dtype=np.int64),
         y=labels,

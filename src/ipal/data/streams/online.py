@@ -53,10 +53,8 @@ class Online(TaskStream):
             for part in np.unique(self.part[self.part >= 0]):
                 mine = np.flatnonzero((self.task_of == task) & (self.part == part))
                 self.batch_of[mine[np.argsort(order[mine])]] = spread_evenly(len(mine), shares[:, task])
-        self.mixture = np.zeros((len(shares), len(self)), dtype=np.int64)
-        training = self.part == TRAIN
-        np.add.at(self.mixture, (self.batch_of[training], self.task_of[training]), 1)
-        if not (sizes := self.mixture.sum(axis=1)).all():
+        sizes = np.bincount(self.batch_of[self.part == TRAIN], minlength=len(shares))
+        if not sizes.all():
             raise DataError(
                 f"Batch {sizes.argmin() + 1} of {len(sizes)} has no training node: set a larger protocol.stream.batch."
             )
@@ -110,8 +108,8 @@ class Online(TaskStream):
         return hashlib.sha256(super().split_hash.encode() + self.batch_of.tobytes()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """With the training nodes of every task in every batch."""
-        return {**super().describe(), "batches": self.batches, "mixture": self.mixture.tolist()}
+        """With the number of batches of each task."""
+        return {**super().describe(), "batches": self.batches}
 
 
 class Blurry(Online):

@@ -284,8 +284,8 @@ class GraphSequence(TaskStream):
     settings: Settings
 
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
-        self.domains, which = np.unique(self.facts.get("domain", [0]), return_inverse=True)
-        number = len(self.domains)
+        domains, which = np.unique(self.facts.get("domain", [0]), return_inverse=True)
+        number = len(domains)
         if number < 2:
             raise DataError(
                 f"The stream '{self.name}' needs several graphs, and this dataset is one: name more with commas, as "
@@ -300,12 +300,7 @@ class GraphSequence(TaskStream):
                 f"Class {again[0]} is in several graphs: give the classes of each graph numbers of their own, or set "
                 "protocol.stream=domain, where classes come again."
             )
-        self.domains = np.roll(self.domains, -first)
         return np.asarray((which - first) % number, dtype=np.int64)
-
-    def describe(self) -> dict[str, Any]:
-        """With the domain that each task is."""
-        return {**super().describe(), "domains": self.domains.tolist()}
 
 
 class Returning(TaskStream):
