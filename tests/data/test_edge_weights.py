@@ -162,7 +162,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "negative": (np.where(np.arange(120) == 7, -1.0, 1), "weight -1.0: weights must be finite and positive"),
     "beyond 32 bits": (np.full(120, 1e300), "weight inf"),
     "too large together": (np.full(120, 3e38), "too large to be added up"),
-    "too few": (np.ones(119), r"one number for each of the 120 edges .* shape \(119,\)"),
+    "too few": (np.ones(119), r"one number for each of 120 edges.* shape \(119,\)"),
 }
 
 

@@ -53,7 +53,7 @@ def test_few_times_make_few_periods(tiny: Dataset) -> None:
     dataset = replace(tiny, facts={"time": np.arange(240) % 3})
     assert len(stream_of(dataset, {"name": "time", "periods": 2})) == 2
     assert len(stream_of(dataset, {"name": "time", "periods": 3})) == 3
-    with pytest.raises(DataError, match=r"3 different ones.*set a smaller protocol\.stream\.periods"):
+    with pytest.raises(DataError, match=r"3 times do not.*lower protocol\.stream\.periods"):
         stream_of(dataset, {"name": "time", "periods": 4})
 
 

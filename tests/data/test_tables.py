@@ -182,7 +182,7 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
     ("nodes", "words"),
     [
         (NODES.replace("id,", "name,"), ["no column id in nodes.csv", "it has name, label, age", "rename"]),
-        (NODES.replace("carl,", "anna,"), ["'anna' is in rows 1 and 3"]),
+        (NODES.replace("carl,", "anna,"), ["Rows 1 and 3 of nodes.csv are both 'anna'"]),
         (NODES.replace("carl,", ","), ["Row 3 of nodes.csv has no id"]),
         (NODES.replace(",40,", ",,"), ["column age of nodes.csv has no value in row 3", "mean"]),
         (NODES.replace("FR", ""), ["column country of nodes.csv has no value in row 2", "unknown"]),
@@ -218,7 +218,7 @@ def test_a_table_of_nodes_that_cannot_be_read_is_a_sentence(tmp_path: Path, node
     ("edges", "words"),
     [
         (EDGES.replace("source", "begin"), ["no column source in edges.csv", "it has begin, target, weight, when"]),
-        (EDGES.replace("carl", "nobody"), ["Row 2 of edges.csv names the target 'nobody'", "no id in nodes.csv"]),
+        (EDGES.replace("carl", "nobody"), ["Row 2 of edges.csv names the target 'nobody'", "not in nodes.csv"]),
         (EDGES.replace("0.5", "-0.5"), ["Edge 2 of 3 has the weight -0.5", "positive"]),
         (EDGES.replace("0.5", "much"), ["column weight of edges.csv", "number"]),
     ],

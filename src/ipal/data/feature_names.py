@@ -64,7 +64,7 @@ def arranged(graph: Graph, wanted: Sequence[str]) -> Graph:
         if name not in place and not (between and column in texts):
             kind = "text" if between else "numbers"
             raise DataError(
-                f"The graph has no column {shortened(column)} of {kind}, which the model has learned from: add it."
+                f"The graph has no column {shortened(column)} of {kind}, which the model has learned: add it."
             )
     unused = sorted(given[place[name]] for name in place.keys() - {*wanted})
     if unused:

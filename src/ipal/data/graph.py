@@ -172,9 +172,7 @@ def checked_graph(
         raise DataError(f"Features must be a table of nodes by features; these have {x.ndim} dimension(s){one}.")
     n = int(x.shape[0])
     if not 0 < n <= np.iinfo(np.int32).max or x.shape[1] == 0:
-        raise DataError(
-            f"The graph is empty or too large ({n} nodes): it needs a node and a feature, at most 2^31 - 1."
-        )
+        raise DataError(f"The graph is empty or too large ({n} nodes): it needs 1 to 2^31 - 1 nodes, and a feature.")
     check_finite(x)
     edges = checked_edges(edges, n)
     weights = checked_weights(weights, edges.shape[1])
@@ -196,7 +194,7 @@ def checked_edges(edges: NDArray[np.generic], n: int) -> NDArray[Any]:
         raise DataError(f"edge_index must have the shape 2 x edges; this one has {tuple(edges.shape)}{line}.")
     if not np.issubdtype(edges.dtype, np.integer):
         raise DataError(
-            f"edge_index must hold whole numbers; this one holds {edges.dtype}: use edge_index.long() or .astype(int)."
+            f"edge_index must hold whole numbers, not {edges.dtype}: use edge_index.long() or .astype(int)."
         )
     for wrong in (edges.min(), edges.max()) if edges.size else ():
         if not 0 <= wrong < n:
@@ -210,13 +208,10 @@ def checked_weights(weights: Given, edges: int) -> NDArray[np.float32] | None:
         return None
     if weights.shape not in ((edges,), (edges, 1)):
         raise DataError(
-            f"edge_weight must hold one number for each of the {edges} edges of edge_index; this one has the shape "
-            f"{tuple(weights.shape)}."
+            f"edge_weight must hold one number for each of {edges} edges; it has the shape {tuple(weights.shape)}."
         )
     if weights.dtype.kind not in "fiub":
-        raise DataError(
-            f"edge_weight must hold real numbers; this one holds {weights.dtype}: use .float() or .astype(float)."
-        )
+        raise DataError(f"edge_weight must hold real numbers, not {weights.dtype}: use .float() or .astype(float).")
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
         values: NDArray[np.float32] = weights.reshape(-1).astype(np.float32, copy=False)
     wrong = ~(values >= 0) | np.isinf(values)

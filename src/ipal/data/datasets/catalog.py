@@ -102,10 +102,7 @@ def find(name: str, root: Path) -> DatasetEntry:
     if is_table(name):
         pair = [_existing(part.strip()) for part in ([name] if os.path.exists(name) else name.split(","))]
         if len(pair) != 2:
-            raise DataError(
-                f"'{shortened(name)}' is one table, and a graph is two: name both, as nodes.csv,edges.csv, or the "
-                "folder of nodes.csv and edges.csv."
-            )
+            raise DataError(f"'{shortened(name)}' is one table, and a graph is two: name both, as nodes.csv,edges.csv.")
         return _tables(",".join(map(str, pair)), pair)
     if name.endswith((".npz", ".graph")) or "/" in name or (name and pair_in(Path(name))):
         path = _existing(name)

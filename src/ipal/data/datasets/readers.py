@@ -70,9 +70,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 def need(arrays: dict[str, NDArray[Any]], names: list[str], path: Path) -> list[NDArray[Any]]:
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise DataError(
-            f"{path} lacks the array(s) {', '.join(missing)}; it holds {', '.join(arrays) or 'none of them'}."
-        )
+        raise DataError(f"{path} lacks the array(s) {', '.join(missing)}: it holds {', '.join(arrays) or 'none'}.")
     return [arrays[name] for name in names]
 
 
@@ -130,7 +128,8 @@ def read_plain(path: Path) -> RawGraph:
         for name in EDGE_PARTS_NOT_USED:
             if f"{name}.npy" in archive.namelist():
                 say_unused(f"the array {name} of {path}; an edge counts by edge_weight alone")
-    return RawGraph(edges, y, x, "features as in the file", **{name: arrays.get(name) for name in OF_PARTS})
+    known: dict[str, Any] = {name: arrays.get(name) for name in OF_PARTS}
+    return RawGraph(edges, y, x, "features as in the file", **known)
 
 
 def write_plain(path: Path, data: Any) -> None:

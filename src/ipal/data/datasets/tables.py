@@ -265,7 +265,7 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     for row, word in enumerate(words):
         if place[word] != row:
             raise DataError(
-                f"Node '{shortened(word)}' is in rows {row + 1} and {place[word] + 1} of {nodes.where}: keep one."
+                f"Rows {row + 1} and {place[word] + 1} of {nodes.where} are both '{shortened(word)}': keep one."
             )
     ids = np.array(words, dtype=np.int64 if all(WHOLE.fullmatch(word) for word in words) else np.str_)
     try:
@@ -295,8 +295,7 @@ def _ends(place: Mapping[str, int], edges: Table, name: str, where: str) -> list
     for row, word in enumerate(words):
         if word not in place:
             raise DataError(
-                f"Row {row + 1} of {edges.where} names the {name} '{shortened(word)}', which is no id in {where}: add "
-                "the node, or remove the edge."
+                f"Row {row + 1} of {edges.where} names the {name} '{shortened(word)}', which is not in {where}: add it."
             )
     return [place[word] for word in words]
 

@@ -55,9 +55,7 @@ class Online(TaskStream):
                 self.batch_of[mine[np.argsort(order[mine])]] = spread_evenly(len(mine), shares[:, task])
         sizes = np.bincount(self.batch_of[self.part == TRAIN], minlength=len(shares))
         if not sizes.all():
-            raise DataError(
-                f"Batch {sizes.argmin() + 1} of {len(sizes)} has no training node: set a larger protocol.stream.batch."
-            )
+            raise DataError(f"Batch {sizes.argmin() + 1} has no training node: set a larger protocol.stream.batch.")
 
     def shares(self) -> NDArray[np.float64]:
         """(batches, tasks), what share of a batch is of which task; here all of it is of one."""

@@ -227,16 +227,14 @@ class TimeIncremental(TaskStream):
         time = self.facts.get("time")
         if time is None:
             raise DataError(
-                f"The stream '{self.name}' needs the time of every node, which this dataset does not have: add an "
-                "array 'time' of whole numbers to its .npz file."
+                f"The stream '{self.name}' needs the time of every node: add an array 'time' to the .npz file."
             )
         times, which, count = np.unique(time, return_inverse=True, return_counts=True)
         middle = np.cumsum(count) - count / 2  # of the nodes of each time, in the order of all
         period = np.asarray(self.settings.periods * middle / len(which), dtype=np.int64)
         if len(np.unique(period)) < self.settings.periods:
             raise DataError(
-                f"The times of the nodes ({len(times)} different ones) do not make {self.settings.periods} periods: "
-                "set a smaller protocol.stream.periods."
+                f"{len(times)} times do not make {self.settings.periods} periods: lower protocol.stream.periods."
             )
         return period[which]
 
