@@ -1,18 +1,18 @@
 """One attributed graph, as plain arrays, and the checks that every graph passes before anything else sees it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours, Norm, aggregation_rows, smallest, with_loops
-from ipal.data.derived import Derives
 from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
 
+T = TypeVar("T")
 Features: TypeAlias = NDArray[np.float32] | sp.csr_array
 Edges = NDArray[np.int64]
 Nodes = NDArray[np.int64]
@@ -25,6 +25,26 @@ EDGE_PARTS_NOT_USED = ("edge_attr", "edge_type")
 
 VALUES_AT_ONCE = 4_000_000
 """So many numbers of an array are looked at in one go."""
+
+
+class Derives:
+    """An immutable object that keeps what was computed from it, as long as it lives."""
+
+    @cached_property
+    def _derived(self) -> dict[str, dict[Hashable, Any]]:
+        return {}
+
+    def derived(self, group: str, key: Hashable, make: Callable[[], T], *, most: int | None = None) -> T:
+        """What `make` gives, computed at the first call; of a group with `most` entries the oldest is dropped."""
+        kept: dict[Hashable, T] = self._derived.setdefault(group, {})
+        if key not in kept:
+            if len(kept) == most:
+                del kept[next(iter(kept))]
+            kept[key] = make()
+        return kept[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_derived"}
 
 
 class Graph(Derives):
