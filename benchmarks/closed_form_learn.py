@@ -75,7 +75,7 @@ def measure(case: str, size: str, repeats: int) -> list[Line]:
 
     def task() -> Task:
         """On a graph of its own: what was made of another one is not used again."""
-        return Task(Graph.of(graph.x, graph.neighbours, symmetric=True), nodes, dataset.y[nodes])
+        return Task(Graph(graph.x, graph.neighbours, symmetric=True), nodes, dataset.y[nodes])
 
     def ours(calibration: float = 0.0) -> None:
         settings = {"steps": STEPS, "restart": RESTART, "width": width, "ridge": RIDGE}

@@ -78,7 +78,7 @@ def without(graph: Graph, found: Explanation, gone: NDArray[np.bool_]) -> Graph:
     left = (x - x.multiply(sp.csr_array((np.ones(gone.sum(), np.float32), places), shape=x.shape))).tocsr()
     left.eliminate_zeros()
     kept = left if isinstance(graph.x, sp.csr_array) else left.toarray()
-    return Graph.of(kept, graph.neighbours, symmetric=graph.symmetric)
+    return Graph(kept, graph.neighbours, symmetric=graph.symmetric)
 
 
 def changes(model: Model, graph: Graph, found: Explanation, gone: NDArray[np.bool_]) -> bool:

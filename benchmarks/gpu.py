@@ -65,7 +65,7 @@ def resolved(dataset: Dataset, **tree: Any) -> runner.Resolved:
 
 def anew(dataset: Dataset) -> Dataset:
     """The same graph as another object, so that a run makes its tasks and operators anew, as the first one does."""
-    return replace(dataset, graph=Graph.of(dataset.graph.x, dataset.graph.neighbours), known_hash=dataset.hash)
+    return replace(dataset, graph=Graph(dataset.graph.x, dataset.graph.neighbours), known_hash=dataset.hash)
 
 
 def one(dataset: Dataset, **tree: Any) -> tuple[dict[str, Any], float]:

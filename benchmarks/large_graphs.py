@@ -107,7 +107,7 @@ def huge_graph(nodes: int, degree: float, device: torch.device) -> Graph:
         rows = torch.arange(first, min(first + 5_000_000, nodes), device=device)
         noise = torch.randn(len(rows), FEATURES, generator=generator, device=device)
         x[first : first + len(rows)] = noise.add_(centres[rows % CLASSES], alpha=SIGNAL).cpu().numpy()
-    return Graph.of(x, Neighbours(indptr, indices[:done]))
+    return Graph(x, Neighbours(indptr, indices[:done]))
 
 
 def warm_up(device: torch.device) -> None:

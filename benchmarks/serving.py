@@ -148,7 +148,7 @@ def around(graph: Graph, node: int, count: int) -> Graph:
 
 
 def dense(graph: Graph) -> Graph:
-    return Graph.of(np.asarray(graph.x.toarray()), graph.neighbours, symmetric=True)  # type: ignore[union-attr]
+    return Graph(np.asarray(graph.x.toarray()), graph.neighbours, symmetric=True)  # type: ignore[union-attr]
 
 
 def sample(model: Model, kind: str, body: bytes, graph: Graph, nodes: Any = None) -> Sample:

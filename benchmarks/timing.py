@@ -168,7 +168,7 @@ def bags_of_words(nodes: int, degree: float, words: int, per_node: int, classes:
     ones = np.ones(word.size, dtype=np.float32)
     x = sp.csr_array((ones, (np.repeat(np.arange(nodes), per_node), word.reshape(-1))), shape=(nodes, words))
     x.data[:] = 1.0
-    graph = Graph.of(x, plain.graph.neighbours, symmetric=True)
+    graph = Graph(x, plain.graph.neighbours, symmetric=True)
     return dataclasses.replace(plain, graph=graph)
 
 

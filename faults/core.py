@@ -38,7 +38,6 @@ WARM = (
     *("ipal.report.collect", "ipal.report.drift", "ipal.report.build"),
     *(
         "ipal.trackers.record",
-        "ipal.data.datasets.inspect",
         "ipal.data.datasets.forget_file",
         "ipal.deploy.serving.questions",
     ),

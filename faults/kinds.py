@@ -274,7 +274,7 @@ def config_files(bases: Bases, case: Case) -> None:
 def options(bases: Bases, case: Case) -> None:
     from ipal.config import RunConfig, known_settings
     from ipal.data.datasets import load
-    from ipal.data.datasets.node_ids import node_numbers
+    from ipal.data.graph_data import node_numbers
     from ipal.runs.memory_plan import parse_bytes
 
     draw = case.random
@@ -283,8 +283,8 @@ def options(bases: Bases, case: Case) -> None:
     ways: list[Callable[[], object]] = [
         lambda: _resolve(None, [f"{name}={text}"]),
         lambda: parse_bytes(text),
-        lambda: node_numbers(text, 10, "--nodes"),
-        lambda: node_numbers(text, 2, "--nodes", np.array(["x", "1;2"])),
+        lambda: node_numbers(text, "--nodes", (10, None)),
+        lambda: node_numbers(text, "--nodes", (2, np.array(["x", "1;2"]))),
         lambda: load(
             f"synthetic:{draw.choice(('nodes', 'classes', 'features', 'degree', 'seed'))}={draw.choice(WORDS)}"
         ),

@@ -7,7 +7,6 @@ from ipal.config import TrainConfig as TrainConfig
 from ipal.data.datasets import load as _load_dataset
 from ipal.data.datasets.catalog import DatasetEntry as DatasetEntry
 from ipal.data.graph_data import GraphData as GraphData
-from ipal.data.streams import Stream as Stream
 from ipal.data.streams import TaskStream as TaskStream
 from ipal.data.task import LabelledNodes as LabelledNodes
 from ipal.data.task import Task as Task

@@ -21,6 +21,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_serializer,
     model_validator,
@@ -51,23 +52,6 @@ Label = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(max_
 
 SMALLEST, LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 """Smallest and largest normal float32 numbers."""
-
-
-def usable_number(value: Any) -> Any:
-    """Refuse a float that becomes infinite or zero in float32."""
-    if isinstance(value, float) and value and not SMALLEST <= abs(value) <= LARGEST:
-        raise ValueError("it is too large or too small to compute with")
-    return value
-
-
-def refuse_truth(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
-    """Refuse true and false for a setting that is a number: they would count as 1 and 0."""
-    given = value if isinstance(value, list | tuple) else [value]
-    if any(isinstance(one, bool) for one in given) and not _takes_truth(
-        cls.model_fields[str(info.field_name)].annotation
-    ):
-        raise ValueError("true and false are no numbers")
-    return value
 
 
 def _takes_truth(hint: Any) -> bool:
@@ -106,8 +90,18 @@ class Section(BaseModel):
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # inside another section, that one explains
 
-    _usable = field_validator("*")(usable_number)
-    _no_truth = field_validator("*", mode="before")(refuse_truth)
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _usable(cls, value: Any, checked: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """Refuse true and false for a number (they count as 1 and 0), and what is infinite or zero in float32."""
+        given = value if isinstance(value, list | tuple) else [value]
+        hint = cls.model_fields[str(info.field_name)].annotation
+        if any(isinstance(one, bool) for one in given) and not _takes_truth(hint):
+            raise ValueError("true and false are no numbers")
+        found = checked(value)
+        if isinstance(found, float) and found and not SMALLEST <= abs(found) <= LARGEST:
+            raise ValueError("it is too large or too small to compute with")
+        return found
 
 
 class StreamConfig(Section):

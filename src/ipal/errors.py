@@ -1,16 +1,4 @@
-"""Errors that a user can correct.
-
-IpalError            one sentence: what is wrong, what to do; the command ends with exit code 2
-├── ConfigError      an option, a setting or a configuration file
-│   └── NotFittedError   a model that has learned nothing yet
-├── DataError        a graph, its labels or its split
-├── StoreError       a run folder or a saved model
-├── NonFiniteError   NaN or infinite values during a computation
-├── CapacityError    too little memory
-├── ClusterError     a cluster that cannot be reached or used
-
-IgnoredInput         a warning: a part of the input is not used
-"""
+"""Errors that a user can correct, and warnings: one sentence that says what is wrong and what to do."""
 
 import re
 import warnings
@@ -43,9 +31,9 @@ def shortened(value: object, most: int = MOST_VALUE) -> str:
 
 
 class IpalError(Exception):
-    """An error the user can correct. The message says what is wrong and what to do.
+    """An error the user can correct; the command ends with exit code 2.
 
-    It is one line of bounded length: long words in it, as paths, are shortened first.
+    The message is one line of bounded length: long words in it, as paths, are shortened first.
     """
 
     exit_code: ClassVar[int] = 2

@@ -141,7 +141,7 @@ def test_a_gpu_gives_the_rows_of_a_cpu_but_for_rounding(weighted: bool, monkeypa
     edges = np.concatenate([random.integers(0, 900, (2, 4000)), [np.arange(1, 900), np.zeros(899, int)]], axis=1)
     weights = random.random(edges.shape[1], dtype=np.float32) + 1 if weighted else None  # node 0 has a long row
     x = random.normal(size=(900, 12)).astype(np.float32)
-    graph, part = Graph.of(x, Neighbours.of_edges(edges, 900, weights=weights)), projected(12, 8, 3)
+    graph, part = Graph(x, Neighbours.of_edges(edges, 900, weights=weights)), projected(12, 8, 3)
     found, again = (propagated(graph, [part], Runtime.of("cuda")) for _ in range(2))
     torch.testing.assert_close(found.cpu(), propagated(graph, [part], HERE))
     assert torch.equal(found, again)
@@ -188,7 +188,7 @@ def test_pieces_of_the_adjacency_and_mapped_arrays_give_the_same_rows(
     np.save(tmp_path / "indices.npy", graph.indices)
     x, indices = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("x", "indices"))
     monkeypatch.setattr(module, "EDGES_AT_ONCE", 11)
-    assert torch.equal(propagated(Graph.of(x, Neighbours(graph.indptr, indices)), [part], HERE), rows)
+    assert torch.equal(propagated(Graph(x, Neighbours(graph.indptr, indices)), [part], HERE), rows)
 
 
 # ------------------------------------------------------------------ room

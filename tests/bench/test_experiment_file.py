@@ -279,7 +279,7 @@ class OnDisk(np.ndarray[Any, Any]):
 
 def test_nothing_as_large_as_the_features_is_made_for_a_plan(tmp_path, monkeypatch):
     data = datasets.load(TINY)
-    graph = Graph.of(data.graph.x.view(OnDisk), data.graph.neighbours, symmetric=True)
+    graph = Graph(data.graph.x.view(OnDisk), data.graph.neighbours, symmetric=True)
     mapped = replace(data, graph=graph, known_hash=data.hash)
     monkeypatch.setattr(datasets, "load", lambda *_, **__: mapped)
     assert len(plan(write(tmp_path, "ipal: {}\nanalytic: {}")).jobs) == 4

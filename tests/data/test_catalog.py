@@ -12,8 +12,7 @@ import torch
 from torch_geometric.data import Data
 
 from ipal.data.csr import Neighbours
-from ipal.data.datasets import catalog, load
-from ipal.data.datasets.inspect import edge_homophily
+from ipal.data.datasets import catalog, edge_homophily, load
 from ipal.errors import DataError
 from tests.data.support import COUNTS, EDGES, UNDIRECTED, Y, dense, pairs
 

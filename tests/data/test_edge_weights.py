@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours
 from ipal.data.dataset import content_hash
-from ipal.data.datasets import convert, load
-from ipal.data.datasets.inspect import look
+from ipal.data.datasets import convert, load, look
 from ipal.data.graph import Graph, checked_graph
 from ipal.errors import DataError
 from tests.support import Command, write_graph
@@ -27,7 +26,7 @@ def weighed_graph() -> tuple[Graph, NDArray[np.float64]]:
     weights = ((weights + weights.T) / 2).astype(np.float32)
     dense = np.zeros((40, 40))
     dense[rows, plain.indices] = weights[rows, plain.indices]
-    return Graph.of(plain.x, replace(plain.neighbours, weights=weights[rows, plain.indices])), dense
+    return Graph(plain.x, replace(plain.neighbours, weights=weights[rows, plain.indices])), dense
 
 
 def test_weights_of_edges_count_in_every_sum_over_neighbours() -> None:
@@ -45,7 +44,7 @@ def test_parts_of_a_graph_keep_the_weights_of_their_edges() -> None:
     nodes = np.random.default_rng(1).permutation(40)[:25]
     np.testing.assert_allclose(graph.induced(nodes).aggregation("sum").toarray(), a[np.ix_(nodes, nodes)], atol=1e-6)
     groups = np.arange(40) % 3
-    within = Graph.of(graph.x, graph.neighbours.within(groups)).aggregation("sum").toarray()
+    within = Graph(graph.x, graph.neighbours.within(groups)).aggregation("sum").toarray()
     np.testing.assert_allclose(within, a * (groups[:, None] == groups), atol=1e-6)
     one_way = replace(graph.neighbours, weights=np.arange(1, graph.num_edges + 1, dtype=np.float32))
     turned = one_way.transposed()
@@ -163,7 +162,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "negative": (np.where(np.arange(120) == 7, -1.0, 1), "weight -1.0: weights must be finite and positive"),
     "beyond 32 bits": (np.full(120, 1e300), "weight inf"),
     "too large together": (np.full(120, 3e38), "too large to be added up"),
-    "too few": (np.ones(119), r"one number for each of the 120 edges .* shape \(119,\)"),
+    "too few": (np.ones(119), r"one number for each of 120 edges.* shape \(119,\)"),
 }
 
 

@@ -43,7 +43,7 @@ def test_what_is_new_is_not_used_and_what_is_missing_is_refused() -> None:
         found = arranged(named(X, NAMES), kept_names(["age", "country=FR"]))
     assert found.x.tolist() == [[1, 0], [2, 1], [3, 0]]
     for more, lacking in (("size", "size of numbers"), ("kind=a", "kind of text"), ("age=old", "age of text")):
-        with pytest.raises(DataError, match=f"no column {lacking}, which the model has learned from"):
+        with pytest.raises(DataError, match=f"no column {lacking}, which the model has learned"):
             arranged(named(X, NAMES), kept_names([*NAMES, more]))
 
 

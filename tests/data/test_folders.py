@@ -12,8 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from ipal.data.dataset import content_hash
-from ipal.data.datasets import catalog, convert, folders, load
-from ipal.data.datasets.inspect import look
+from ipal.data.datasets import catalog, convert, folders, load, look
 from ipal.data.graph import Graph
 from ipal.errors import DataError, StoreError
 from tests.data.support import dense
@@ -185,7 +184,7 @@ def test_features_that_are_no_numbers_are_refused_though_the_hash_fits(
     source = load(SIZE if form == "dense" else sparse_graph(tmp_path))
     x = source.graph.x.copy()
     (x.data if form == "sparse" else x[3])[2] = value
-    bad = Graph.of(x, source.graph.neighbours)
+    bad = Graph(x, source.graph.neighbours)
     with monkeypatch.context() as careless:
         careless.setattr("ipal.data.dataset.check_finite", lambda _: None)
         folders.write_folder(tmp_path / "bad.graph", replace(source, graph=bad))
@@ -194,6 +193,7 @@ def test_features_that_are_no_numbers_are_refused_though_the_hash_fits(
 
 
 def test_a_folder_is_read_through_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / folders.VERIFIED).unlink()
     read = count_hashes(monkeypatch)
     for _ in range(3):
         assert len(load(str(folder)).hash) == 64

@@ -9,7 +9,7 @@ import pytest
 
 from ipal.config import ProtocolConfig, run_config
 from ipal.data.datasets import Dataset
-from ipal.data.streams import STREAMS, TEST, TRAIN, Stream, TaskStream
+from ipal.data.streams import STREAMS, TEST, TRAIN, TaskStream
 from ipal.errors import ConfigError, DataError
 from ipal.evaluation.evaluate import evaluate
 from ipal.runs.resolved import Resolver
@@ -22,10 +22,10 @@ FURTHER = ("time", "domain", "returning")
 
 @pytest.fixture
 def timed(tiny: Dataset) -> Dataset:
-    return replace(tiny, time=np.random.default_rng(0).integers(2000, 2050, len(tiny.y)))
+    return replace(tiny, facts={"time": np.random.default_rng(0).integers(2000, 2050, len(tiny.y))})
 
 
-def arrivals(stream: Stream) -> np.ndarray:
+def arrivals(stream: TaskStream) -> np.ndarray:
     """How often each node is a training node of a task."""
     tasks = (stream.task(index) for index in range(len(stream)))
     return np.concatenate([task.origin[task.nodes] for task in tasks])  # type: ignore[index]
@@ -44,17 +44,16 @@ def test_every_training_node_arrives_once_with_its_own_label(timed: Dataset, nam
 
 def test_periods_follow_each_other_and_have_about_as_many_nodes(timed: Dataset) -> None:
     stream = stream_of(timed, {"name": "time", "periods": 4})
-    assert timed.time is not None
-    times = [timed.time[stream.task_of == index] for index in range(4)]
+    times = [timed.facts["time"][stream.task_of == index] for index in range(4)]
     assert all(one.max() < other.min() for one, other in pairwise(times))
     assert all(abs(len(one) - 60) < 20 for one in times)
 
 
 def test_few_times_make_few_periods(tiny: Dataset) -> None:
-    dataset = replace(tiny, time=np.arange(240) % 3)
+    dataset = replace(tiny, facts={"time": np.arange(240) % 3})
     assert len(stream_of(dataset, {"name": "time", "periods": 2})) == 2
     assert len(stream_of(dataset, {"name": "time", "periods": 3})) == 3
-    with pytest.raises(DataError, match=r"3 different ones.*set a smaller protocol\.stream\.periods"):
+    with pytest.raises(DataError, match=r"3 times do not.*lower protocol\.stream\.periods"):
         stream_of(dataset, {"name": "time", "periods": 4})
 
 

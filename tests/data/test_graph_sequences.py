@@ -66,18 +66,16 @@ def test_wrong_names_get_a_sentence(command: Command, text: str, words: str) -> 
 
 def test_two_graphs_by_hand() -> None:
     """Labels 5 and 9 become 0 and 1, those of the second graph 2 and 3; its nodes are 3 and 4."""
-    first = small([5, 9, 5], [[0, 1], [1, 2]], parts=np.array([0, 2, 1]))
-    second = small([0, 2], [[1], [0]], width=7, time=np.array([1, 2]), parts=np.array([0, 0]))
+    first = small([5, 9, 5], [[0, 1], [1, 2]], facts={"split": np.array([0, 2, 1])})
+    second = small([0, 2], [[1], [0]], width=7, facts={"time": np.array([1, 2]), "split": np.array([0, 0])})
     both = side_by_side([first, second])
     assert both.y.tolist() == [0, 1, 0, 2, 3]
     assert both.graph.edges.tolist() == [[0, 1, 4], [1, 2, 3]]
-    assert both.domain is not None
-    assert both.domain.tolist() == [0, 0, 0, 1, 1]
+    assert both.facts["domain"].tolist() == [0, 0, 0, 1, 1]
     assert both.split == (2, 2)
     assert both.name == "g3,g2"
-    assert both.time is None, "not known of the first graph"
-    assert both.parts is not None
-    assert both.parts.tolist() == [0, 2, 1, 0, 0]
+    assert "time" not in both.facts, "not known of the first graph"
+    assert both.facts["split"].tolist() == [0, 2, 1, 0, 0]
     assert "g3: classes 0 to 1" in both.preprocessing
     assert "g2: classes 2 to 3" in both.preprocessing
     assert not both.graph.symmetric
@@ -87,7 +85,7 @@ def test_two_graphs_by_hand() -> None:
 def test_the_same_graph_has_the_same_features_in_any_company_and_order(names: list[str]) -> None:
     alone = side_by_side([load(ONE)]).graph.x
     union = load(",".join(names))
-    np.testing.assert_array_equal(union.graph.x[union.domain == names.index(ONE)], alone)
+    np.testing.assert_array_equal(union.graph.x[union.facts["domain"] == names.index(ONE)], alone)
     assert union.graph.x.dtype == np.float32
     assert union.graph.num_features == WIDTH
 
@@ -119,7 +117,6 @@ def test_a_run_on_several_graphs_is_listed_shown_and_finished(command: Command) 
     assert result["dataset"] == f"{ONE},{TWO}"
     assert result["protocol"]["stream"] == {"name": "graphs", "first": 1}
     assert result["protocol"]["split"] == [4, 3]
-    assert result["protocol"]["domains"] == [1, 0]
     assert result["protocol"]["classes"] == [[3, 4, 5, 6], [0, 1, 2]]
     assert result["average_performance"] > 80
     assert "classes 3 to 6" in result["data"]["preprocessing"]
@@ -136,13 +133,11 @@ def test_a_run_on_several_graphs_is_listed_shown_and_finished(command: Command) 
 @pytest.mark.parametrize("first", [0, 2])
 def test_every_task_is_a_graph_and_the_order_goes_round(first: int) -> None:
     stream, union = stream_of(f"{ONE},{TWO},{THREE}", first=first), load(f"{ONE},{TWO},{THREE}")
-    assert union.domain is not None
     classes = [[0, 1, 2], [3, 4, 5, 6], [7, 8]]
     assert stream.classes == classes[first:] + classes[:first]
-    assert stream.describe()["domains"] == [0, 1, 2][first:] + [0, 1, 2][:first]
     for index in range(3):
         task = stream.task(index)
-        np.testing.assert_array_equal(task.origin, np.flatnonzero(union.domain == (index + first) % 3))
+        np.testing.assert_array_equal(task.origin, np.flatnonzero(union.facts["domain"] == (index + first) % 3))
         assert len(task.nodes) == ((stream.task_of == index) & (stream.part == TRAIN)).sum()
     assert [split.classes for split in stream.test_splits(2)] == [None] * 3, "nobody says which graph a node is of"
 
@@ -152,7 +147,6 @@ def test_seeds_make_all_rotations(seed: int) -> None:
     stream = stream_of(f"{ONE},{TWO},{THREE}", seed=seed, first="seed")
     same = stream_of(f"{ONE},{TWO},{THREE}", seed=seed, first=seed % 3)
     assert (stream.classes, stream.split_hash) == (same.classes, same.split_hash)
-    assert stream.describe()["domains"] == same.describe()["domains"]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ipal.data.dataset import Dataset
-from ipal.data.datasets import convert, load
-from ipal.data.datasets.inspect import look
+from ipal.data.datasets import convert, load, look
 from ipal.data.streams import TEST, TRAIN, VALIDATION
 from ipal.errors import DataError
 from tests.data.support import stream_of
@@ -24,10 +23,10 @@ GIVEN = {"parts": "given"}
 
 def test_a_file_brings_them_by_name(tmp_path: Path) -> None:
     dataset = load(str(write_graph(tmp_path / "a.npz", time=TIME, domain=DOMAIN.astype(float), split=SPLIT)))
-    np.testing.assert_array_equal(dataset.time, TIME)
-    np.testing.assert_array_equal(dataset.domain, DOMAIN)
-    np.testing.assert_array_equal(dataset.parts, SPLIT)
-    assert all(values.dtype == np.int64 for values in dataset.known.values())
+    assert list(dataset.facts) == ["time", "domain", "split"]
+    for known, given in zip(dataset.facts.values(), (TIME, DOMAIN, SPLIT), strict=True):
+        np.testing.assert_array_equal(known, given)
+    assert all(values.dtype == np.int64 for values in dataset.facts.values())
     assert look(str(tmp_path / "a.npz"), tmp_path)["of_every_node"] == ["time", "domain", "split"]
 
 
@@ -56,9 +55,9 @@ def test_a_folder_keeps_them(tmp_path: Path) -> None:
     source = str(write_graph(tmp_path / "a.npz", time=TIME, domain=DOMAIN, split=SPLIT))
     convert(source, tmp_path / "a.graph")
     before, after = load(source), load(str(tmp_path / "a.graph"))
-    assert after.known.keys() == before.known.keys() == {"time", "domain", "split"}
-    for name, values in before.known.items():
-        np.testing.assert_array_equal(after.known[name], values)
+    assert after.facts.keys() == before.facts.keys() == {"time", "domain", "split"}
+    for name, values in before.facts.items():
+        np.testing.assert_array_equal(after.facts[name], values)
     assert after.hash == before.hash
     file = tmp_path / "a.graph" / "split.npy"
     np.save(file, np.roll(SPLIT, 1))
@@ -74,7 +73,7 @@ def test_a_folder_keeps_them(tmp_path: Path) -> None:
 
 def test_given_parts_are_taken_as_they_are(tiny: Dataset) -> None:
     parts = np.random.default_rng(0).integers(-1, 3, 240)
-    streams = [stream_of(replace(tiny, parts=parts), **GIVEN, class_order="label") for _ in range(2)]
+    streams = [stream_of(replace(tiny, facts={"split": parts}), **GIVEN, class_order="label") for _ in range(2)]
     np.testing.assert_array_equal(streams[0].part, parts)
     assert (streams[0].task_of[parts == -1] == -1).all()
     task = streams[0].task(0)
@@ -86,7 +85,7 @@ def test_given_parts_are_taken_as_they_are(tiny: Dataset) -> None:
 
 def test_given_parts_are_not_for_nodes_without_a_label(tiny: Dataset) -> None:
     parts, bare = np.arange(len(tiny.y)) % 3, np.arange(len(tiny.y)) % 7 == 0
-    stream = stream_of(replace(tiny, y=np.where(bare, -1, tiny.y), parts=parts), **GIVEN)
+    stream = stream_of(replace(tiny, y=np.where(bare, -1, tiny.y), facts={"split": parts}), **GIVEN)
     assert (stream.part[bare] == -1).all()
     np.testing.assert_array_equal(stream.part[~bare], parts[~bare])
     for index in range(len(stream)):
@@ -118,9 +117,9 @@ def test_a_class_without_one_of_the_parts_follows_small_classes(part: int, comma
 
 def test_domains_of_the_dataset_come_in_ascending_order(tiny: Dataset) -> None:
     domain = np.random.default_rng(0).choice([7, 2, 30, 11], 240)
-    stream = stream_of(replace(tiny, domain=domain), "domain")
+    stream = stream_of(replace(tiny, facts={"domain": domain}), "domain")
     assert len(stream) == 4
     for index, number in enumerate([2, 7, 11, 30]):
         np.testing.assert_array_equal(stream.task(index).origin, np.flatnonzero(domain == number))
-    again = stream_of(replace(tiny, domain=domain), {"name": "domain", "parts": 4})
+    again = stream_of(replace(tiny, facts={"domain": domain}), {"name": "domain", "parts": 4})
     assert again.split_hash == stream.split_hash

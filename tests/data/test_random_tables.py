@@ -252,7 +252,7 @@ ROUTES = (as_csv, as_csv, as_csv, as_parquet, as_columns, as_pandas)
 def differences(truth: Truth, given: tuple[Any, ...], directed: bool) -> list[str]:
     """What was read otherwise than meant."""
     data, x = graph_from(*given, directed=directed), truth.x
-    wrong = [] if list(map(str, data.node_ids.tolist())) == list(map(str, truth.ids)) else ["ids"]
+    wrong = [] if data.nodes(truth.ids).tolist() == list(range(len(truth.ids))) else ["ids"]
     wrong += [] if _labels_read(data) == truth.y else [f"labels {_labels_read(data)} for {truth.y}"]
     a = np.zeros((len(truth.ids), len(truth.ids)))
     a[data.edge_index[1], data.edge_index[0]] = 1 if data.edge_weight is None else data.edge_weight
@@ -262,7 +262,7 @@ def differences(truth: Truth, given: tuple[Any, ...], directed: bool) -> list[st
     wrong += [name for name in read.keys() & x.keys() if not np.array_equal(read[name], x[name])]
     if all(isinstance(one, Path) for one in given):
         dataset = load_to_predict(",".join(map(str, given)))
-        facts = {name: values.tolist() for name, values in dataset.known.items()}
+        facts = {name: values.tolist() for name, values in dataset.facts.items()}
         wrong += [] if facts == truth.facts else ["facts"]
     return wrong
 

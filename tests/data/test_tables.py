@@ -36,7 +36,7 @@ def refusal(folder: Path, nodes: str = NODES, edges: str = EDGES) -> str:
 
 def test_two_tables_are_a_graph(tmp_path: Path) -> None:
     dataset = load(put(tmp_path))
-    assert dataset.columns == ("age", "country=DE", "country=FR", "country=US", "member")
+    assert dataset.graph.columns == ("age", "country=DE", "country=FR", "country=US", "member")
     assert dataset.graph.x.tolist() == [[20, 1, 0, 0, 1], [31.5, 0, 1, 0, 0], [40, 1, 0, 0, 0], [20, 0, 0, 1, 1]]
     assert dataset.y.tolist() == ["bot", "human", "", "shop"]
     assert dataset.ids is not None
@@ -73,7 +73,7 @@ def test_numbers_with_a_comma_between_semicolons(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"column a, b, c, d of nodes\.csv has no value in row 2"):
         load(put(tmp_path, nodes, "source;target\n1;2\n"))
     dataset = load(put(tmp_path, nodes.replace("NA", "3,5"), "source;target\n1;2\n"))
-    assert dataset.columns == ("a, b, c, d", "flat=1_0", "flat=2_1")
+    assert dataset.graph.columns == ("a, b, c, d", "flat=1_0", "flat=2_1")
     assert dataset.graph.x[:, 0].tolist() == [2.5, 3.5]
     dataset = load(put(tmp_path, "id;label;x\n1;a;1,5\n2;b;2\n", "source;target;weight\n1;2;0,5\n"))
     assert dataset.graph.x.tolist() == [[1.5], [2]]
@@ -93,11 +93,9 @@ def test_numbers_as_ids_and_labels_stay_numbers(tmp_path: Path) -> None:
 
 def test_time_domain_and_split_are_facts_not_features(tmp_path: Path) -> None:
     dataset = load(put(tmp_path, "ID,Label,Time,SPLIT,x\na,u,3,0,1\nb,v,4,2,1\n", "Source,TARGET\na,b\n"))
-    assert dataset.columns == ("x",)
-    assert dataset.time is not None
-    assert dataset.time.tolist() == [3, 4]
-    assert dataset.parts is not None
-    assert dataset.parts.tolist() == [0, 2]
+    assert dataset.graph.columns == ("x",)
+    assert dataset.facts["time"].tolist() == [3, 4]
+    assert dataset.facts["split"].tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("word", ["", "NaN", "None", "n/a", "<NA>", "?", " - ", "-1", "-1.0"])
@@ -177,14 +175,14 @@ def test_blank_lines_end_nothing(tmp_path: Path, blank: str, width: int, monkeyp
 def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
     nodes = "\n".join(f"{place},{line}" if place else f",{line}" for place, line in enumerate(NODES.splitlines()))
     with pytest.warns(IgnoredInput, match="without a name"):
-        assert load(put(tmp_path, nodes)).columns[0] == "age"
+        assert load(put(tmp_path, nodes)).graph.columns[0] == "age"
 
 
 @pytest.mark.parametrize(
     ("nodes", "words"),
     [
         (NODES.replace("id,", "name,"), ["no column id in nodes.csv", "it has name, label, age", "rename"]),
-        (NODES.replace("carl,", "anna,"), ["'anna' is in rows 1 and 3"]),
+        (NODES.replace("carl,", "anna,"), ["Rows 1 and 3 of nodes.csv are both 'anna'"]),
         (NODES.replace("carl,", ","), ["Row 3 of nodes.csv has no id"]),
         (NODES.replace(",40,", ",,"), ["column age of nodes.csv has no value in row 3", "mean"]),
         (NODES.replace("FR", ""), ["column country of nodes.csv has no value in row 2", "unknown"]),
@@ -220,8 +218,8 @@ def test_a_table_of_nodes_that_cannot_be_read_is_a_sentence(tmp_path: Path, node
     ("edges", "words"),
     [
         (EDGES.replace("source", "begin"), ["no column source in edges.csv", "it has begin, target, weight, when"]),
-        (EDGES.replace("carl", "nobody"), ["Row 2 of edges.csv names the target 'nobody'", "no id in nodes.csv"]),
-        (EDGES.replace("0.5", "-0.5"), ["Row 2 of edges.csv has the weight -0.5", "not negative"]),
+        (EDGES.replace("carl", "nobody"), ["Row 2 of edges.csv names the target 'nobody'", "not in nodes.csv"]),
+        (EDGES.replace("0.5", "-0.5"), ["Edge 2 of 3 has the weight -0.5", "positive"]),
         (EDGES.replace("0.5", "much"), ["column weight of edges.csv", "number"]),
     ],
     ids=lambda value: None if isinstance(value, list) else "",
@@ -278,7 +276,7 @@ def put_parquet(folder: Path, **changes: Any) -> str:
 
 def test_parquet_is_read(tmp_path: Path) -> None:
     dataset = load(put_parquet(tmp_path))
-    assert dataset.columns == ("age", "vector[0]", "vector[1]", "kind=x", "kind=y", "member")
+    assert dataset.graph.columns == ("age", "vector[0]", "vector[1]", "kind=x", "kind=y", "member")
     assert dataset.graph.x.tolist() == [[1, 0.5, 1.5, 1, 0, 1], [2, 2, 3, 0, 1, 0], [3, 4, 5, 1, 0, 1]]
     assert dataset.y.tolist() == ["u", "", "v"]
     assert dataset.ids is not None

@@ -35,7 +35,7 @@ def test_a_whole_graph_is_predicted_as_in_this_process(
 ) -> None:
     graph = tiny.graph
     if features == "sparse":
-        graph = Graph.of(sp.csr_array(np.where(graph.x > 0.5, graph.x, 0)), graph.neighbours, symmetric=True)
+        graph = Graph(sp.csr_array(np.where(graph.x > 0.5, graph.x, 0)), graph.neighbours, symmetric=True)
     expected = predict(rejecting, graph, reject=0.2)
     response = post(client(rejecting), BODIES[kind](graph, reject=0.2), kind)
     assert response.status_code == 200, response.text

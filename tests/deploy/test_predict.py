@@ -60,7 +60,7 @@ def test_a_neighbourhood_is_enough_to_predict_as_in_the_whole_graph(
     graph = sparse_graph.graph
     if kind == "sparse":
         words = np.where(graph.x > 2, graph.x, 0).astype(np.float32)
-        graph = Graph.of(sp.csr_array(words), graph.neighbours, symmetric=True)
+        graph = Graph(sp.csr_array(words), graph.neighbours, symmetric=True)
     elif kind == "directed":
         graph = checked_graph(graph.x, graph.edges[:, graph.edges[0] < 2 * graph.edges[1]], undirected=False)
     elif kind == "weighted":
@@ -135,7 +135,7 @@ def test_features_that_overflow_are_refused_and_not_answered_with_nonsense(tiny_
     model = learned(METHODS["bare"], tiny_stream, 1, epochs=1)
     x = np.full_like(tiny_stream.graph.x, 3e38)
     with pytest.raises(DataError, match="so large"):
-        predict(model, Graph.of(x, tiny_stream.graph.neighbours))
+        predict(model, Graph(x, tiny_stream.graph.neighbours))
 
 
 def test_a_table_of_names_with_commas_can_be_read_back(tiny: Dataset, tmp_path: Path) -> None:

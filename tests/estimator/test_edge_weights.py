@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from ipal.backend.checks import MisfitError
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, ProtocolConfig, Sampling
+from ipal.data.csr import Neighbours
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream, default_split
@@ -44,7 +45,7 @@ def weighted(tiny: Dataset) -> TaskStream:
     weights = np.random.default_rng(0).uniform(0.05, 4, (graph.num_nodes, graph.num_nodes)).astype(np.float32)
     rows = graph.neighbours.targets(0, graph.num_nodes)
     chosen = np.maximum(weights, weights.T)[rows, graph.indices]
-    heavy = Graph.of(graph.x, replace(graph.neighbours, weights=chosen), symmetric=True)
+    heavy = Graph(graph.x, replace(graph.neighbours, weights=chosen), symmetric=True)
     return TaskStream(heavy, tiny.y, default_split(tiny.num_classes), ProtocolConfig(), seed=0)
 
 
@@ -107,7 +108,7 @@ def test_every_encoder_counts_the_weights_at_once_and_in_pieces(kind: str, tiny_
     x = np.random.default_rng(3).standard_normal((40, plain.graph.num_features)).astype(np.float32)
     faint = np.full(graph.num_edges, 1e-9, dtype=np.float32)
     heavy, unweighted, barely = (
-        Graph.of(x, replace(graph.neighbours, weights=weights)) for weights in (graph.neighbours.weights, None, faint)
+        Graph(x, replace(graph.neighbours, weights=weights)) for weights in (graph.neighbours.weights, None, faint)
     )
     encoder = EncoderConfig(kind=kind, hidden=8, width=8)
     model = learn(config(METHODS["bare"], epochs=1, encoder=encoder), plain)
@@ -116,7 +117,7 @@ def test_every_encoder_counts_the_weights_at_once_and_in_pieces(kind: str, tiny_
     limited = replace(model, runtime=Runtime.of(budget=Budget(1)))
     torch.testing.assert_close(limited.embed(heavy), whole, atol=1e-5, rtol=1e-4)
     # A mean does not depend on the scale of weights; other sums over neighbours fade with them.
-    alone = Graph.of(x, type(graph.neighbours).none(40))
+    alone = Graph(x, type(graph.neighbours).none(40))
     faded = model.embed(unweighted if kind == "sage" else alone)
     torch.testing.assert_close(model.embed(barely), faded, atol=1e-4, rtol=1e-3)
 
@@ -146,7 +147,8 @@ def test_kept_tasks_keep_the_weights(weighted: TaskStream, tiny_stream: TaskStre
     ids=["too many", "negative", "NaN", "float64"],
 )
 def test_kept_weights_that_are_none_are_refused(wrong: np.ndarray) -> None:
-    graph = Graph(np.ones((2, 1), np.float32), np.array([[0], [1]]), np.full(1, 2, np.float32))
+    heavy = Neighbours.of_edges(np.array([[0], [1]]), 2, weights=np.full(1, 2, np.float32))
+    graph = Graph(np.ones((2, 1), np.float32), heavy)
     tensors = task_tensors(Task(graph, np.array([0]), np.array([0])), "kept")
     assert task_of_tensors(tensors, "kept", 1, 1).graph.is_weighted
     with pytest.raises(MisfitError, match="no part of a graph"):

@@ -7,6 +7,7 @@ import torch
 
 from ipal.closed_form.method import Analytic
 from ipal.config import EncoderConfig
+from ipal.data.csr import Neighbours
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
@@ -24,7 +25,7 @@ def one_way(tiny: Dataset) -> Graph:
     """Edges that run one way and have weights."""
     edges = tiny.graph.edges[:, ::3]
     weights = np.random.default_rng(0).uniform(0.5, 2, edges.shape[1]).astype(np.float32)
-    return Graph(tiny.graph.x, edges, weights)
+    return Graph(tiny.graph.x, Neighbours.of_edges(edges, tiny.graph.num_nodes, weights=weights))
 
 
 def check(model: Model, graph: Graph) -> None:

@@ -79,7 +79,7 @@ def test_contributions_add_up_to_the_margin(method, settings, tiny: Dataset, tin
 def without(graph: Graph, nodes: list[int], features: list[int] | slice) -> Graph:
     x = graph.x.copy()
     x[nodes, features] = 0
-    return Graph.of(x, graph.neighbours)
+    return Graph(x, graph.neighbours)
 
 
 @pytest.mark.parametrize("method", [NCM, SLDA])
@@ -180,14 +180,14 @@ def test_a_node_without_any_feature_has_no_evidence() -> None:
 def test_the_closed_form_is_explained_whatever_the_scale(size: float, tiny: Dataset, tiny_stream: TaskStream) -> None:
     model = learned(Analytic, tiny_stream, 2, steps=1, width=40)
     usual = explained(model, tiny.graph, 5)
-    scaled = explained(model, Graph.of((tiny.graph.x * size).astype(np.float32), tiny.graph.neighbours), 5)
+    scaled = explained(model, Graph((tiny.graph.x * size).astype(np.float32), tiny.graph.neighbours), 5)
     np.testing.assert_allclose(scaled.by_hop, usual.by_hop, atol=1e-4)
 
 
 def test_scores_that_are_no_numbers_are_not_explained(tiny: Dataset, tiny_stream: TaskStream) -> None:
     model = learned(Bare, tiny_stream, 2, epochs=1)
     with pytest.raises(NonFiniteError, match="the scores of node 5 cannot be computed"):
-        explained(model, Graph.of(np.full_like(tiny.graph.x, 3e38), tiny.graph.neighbours), 5)
+        explained(model, Graph(np.full_like(tiny.graph.x, 3e38), tiny.graph.neighbours), 5)
 
 
 def test_what_does_not_fit_into_memory_is_refused_before(

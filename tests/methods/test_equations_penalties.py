@@ -153,7 +153,7 @@ def test_the_gradient_of_the_attention_length_over_chunks_of_edges_is_autograds(
     some = graph(np.ones((9, 1), dtype=np.float32), random.integers(0, 8, (2, 14)).tolist(), undirected=False)
     if weighted:
         weights = random.uniform(0.1, 3, some.num_edges).astype(np.float32)
-        some = Graph.of(some.x, replace(some.neighbours, weights=weights))
+        some = Graph(some.x, replace(some.neighbours, weights=weights))
     h = normal(9, 3)
     # Of places without an edge the logarithm is minus infinity.
     attention = (h @ h.tanh().T + torch.from_numpy(some.with_loops.toarray()).double().log()).softmax(dim=1)

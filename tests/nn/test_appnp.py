@@ -155,7 +155,7 @@ def test_what_is_open_is_decided_by_the_test_graphs_and_saved_as_numbers(
     again = files.load(tmp_path / "model.safetensors")
     assert again.config.given["encoder"] == settings.encoder
     graph = tiny_stream.task(1).graph
-    assert torch.equal(again.scores(Graph.of(graph.x, graph.neighbours)), model.scores(graph))
+    assert torch.equal(again.scores(Graph(graph.x, graph.neighbours)), model.scores(graph))
     other = learner_config(IPAL, {**settings.given, "test_graph": "seen"})
     assert other.encoder.restart == (0.2,), "what was open stays open"
 

@@ -26,7 +26,7 @@ def data(
 ) -> None:
     """Show what is understood of graphs: size, labels, homophily, hash; or how to get them."""
     from ipal.data import datasets
-    from ipal.data.datasets import catalog, inspect
+    from ipal.data.datasets import catalog
 
     folder = catalog.data_root(root)
     if download:
@@ -38,7 +38,7 @@ def data(
             raise ConfigError("Name one graph to convert: ipal data cs --convert cs.graph")
         datasets.convert(names[0], convert, folder, undirected=not directed)
         names = [str(convert.resolve())]
-    rows = [inspect.look(name, folder) for name in names]
+    rows = [datasets.look(name, folder) for name in names]
     if as_json:
         return render.as_json(rows)
     for row in rows:

@@ -37,10 +37,10 @@ def explain(
     """
     _, model, data = opened(name, graph, runs, root)
 
-    from ipal.data.datasets.node_ids import node_numbers
+    from ipal.data.graph_data import node_numbers
     from ipal.estimator.explain import explained
 
-    asked = node_numbers(node, data.graph.num_nodes, "--node", data.ids)
+    (asked,) = node_numbers(node, "--node", (data.graph.num_nodes, data.ids))
     if len(asked) != 1:
         raise ConfigError("Give --node one node: each is explained on its own.")
     by_name = {str(label): label for label in model.labels}

@@ -57,10 +57,10 @@ def predict(
     target = new_file(out, force)
     path, model, whole = opened(name, graph, runs, root, device)
 
-    from ipal.data.datasets.node_ids import node_numbers
+    from ipal.data.graph_data import node_numbers
     from ipal.deploy import predict as deployed
 
-    asked = None if nodes is None else node_numbers(nodes, whole.graph.num_nodes, "--nodes", whole.ids)
+    asked = None if nodes is None else node_numbers(nodes, "--nodes", (whole.graph.num_nodes, whole.ids))[0]
     found = deployed.predict(model, whole.graph, asked, reject=reject, coverage=coverage)
     deployed.write_csv(found, target, whole.ids)
     counts, rejected = found.counts(), int(found.rejected.sum())

@@ -32,8 +32,7 @@ from ipal.closed_form.ridge import (
 )
 from ipal.closed_form.sums import Kind, Normal, Rows, Sums, mirrored, rounded
 from ipal.config import MOST_LAYERS, Positive, Restart, TestGraph
-from ipal.data.derived import Derives
-from ipal.data.graph import Graph
+from ipal.data.graph import Derives, Graph
 from ipal.data.task import Task
 from ipal.errors import CapacityError, ConfigError
 from ipal.methods.base import Compute, Extents, OnePass, Remembered, Space, TaskContext, UsualMargins

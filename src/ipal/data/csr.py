@@ -40,12 +40,7 @@ class Neighbours:
 
     @classmethod
     def of_edges(
-        cls,
-        edges: NDArray[Any],
-        n: int,
-        *,
-        undirected: bool = False,
-        weights: NDArray[np.float32] | None = None,
+        cls, edges: NDArray[Any], n: int, *, undirected: bool = False, weights: NDArray[np.float32] | None = None
     ) -> "Neighbours":
         """From pairs in any order, loops and repeats removed; both ways where `undirected`.
 
@@ -198,10 +193,8 @@ def joined(every: Sequence[Neighbours]) -> Neighbours:
     """Rows one after the other, without an edge from one to another."""
     nodes = [0, *accumulate(one.num_nodes for one in every)]
     edges = [0, *accumulate(one.num_edges for one in every)]
-    indptr, indices = np.zeros(nodes[-1] + 1, dtype=np.int64), np.empty(edges[-1], dtype=np.int32)
-    for one, node, edge in zip(every, nodes, edges, strict=False):
-        indptr[node + 1 : node + 1 + one.num_nodes] = edge + one.indptr[1:]
-        indices[edge : edge + one.num_edges] = one.indices + node
+    indptr = np.concatenate([[0], *(one.indptr[1:] + edge for one, edge in zip(every, edges, strict=False))])
+    indices = np.concatenate([one.indices + node for one, node in zip(every, nodes, strict=False)])
     weighted = any(one.weights is not None for one in every)
     weights = np.concatenate([one.values(0, one.num_nodes) for one in every]) if weighted else None
     return Neighbours(indptr, indices, weights=weights)

@@ -64,7 +64,7 @@ def arranged(graph: Graph, wanted: Sequence[str]) -> Graph:
         if name not in place and not (between and column in texts):
             kind = "text" if between else "numbers"
             raise DataError(
-                f"The graph has no column {shortened(column)} of {kind}, which the model has learned from: add it."
+                f"The graph has no column {shortened(column)} of {kind}, which the model has learned: add it."
             )
     unused = sorted(given[place[name]] for name in place.keys() - {*wanted})
     if unused:
@@ -74,4 +74,4 @@ def arranged(graph: Graph, wanted: Sequence[str]) -> Graph:
     ones = np.ones(len(found), dtype=np.float32)
     x = graph.x @ sp.csr_array((ones, (rows, columns)), shape=(len(given), len(wanted)))
     names = tuple(given[place[name]] if name in place else name for name in wanted)
-    return Graph.of(x, graph.neighbours, symmetric=graph.symmetric, columns=names)
+    return Graph(x, graph.neighbours, symmetric=graph.symmetric, columns=names)

@@ -1,18 +1,18 @@
 """One attributed graph, as plain arrays, and the checks that every graph passes before anything else sees it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours, Norm, aggregation_rows, smallest, with_loops
-from ipal.data.derived import Derives
 from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
 
+T = TypeVar("T")
 Features: TypeAlias = NDArray[np.float32] | sp.csr_array
 Edges = NDArray[np.int64]
 Nodes = NDArray[np.int64]
@@ -27,31 +27,46 @@ VALUES_AT_ONCE = 4_000_000
 """So many numbers of an array are looked at in one go."""
 
 
+class Derives:
+    """An immutable object that keeps what was computed from it, as long as it lives."""
+
+    @cached_property
+    def _derived(self) -> dict[str, dict[Hashable, Any]]:
+        return {}
+
+    def derived(self, group: str, key: Hashable, make: Callable[[], T], *, most: int | None = None) -> T:
+        """What `make` gives, computed at the first call; of a group with `most` entries the oldest is dropped."""
+        kept: dict[Hashable, T] = self._derived.setdefault(group, {})
+        if key not in kept:
+            if len(kept) == most:
+                del kept[next(iter(kept))]
+            kept[key] = make()
+        return kept[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_derived"}
+
+
 class Graph(Derives):
     """Features and in-neighbours of n nodes, without labels: immutable, in memory or mapped from files.
 
-    `Graph(x, edges)` takes an edge list (from row 0 to row 1), `Graph.of(x, neighbours)` what is in rows already.
+    Edges are a list (from row 0 to row 1), or in rows already. Pass symmetric=True if every edge is in both directions,
+    to skip the check.
     """
 
-    def __init__(self, x: Features, edges: NDArray[Any], weights: NDArray[np.float32] | None = None) -> None:
-        self.x, self.neighbours = x, Neighbours.of_edges(edges, int(x.shape[0]), weights=weights)
-        self.columns: tuple[str, ...] = ()
-        """What each feature is, where that is known."""
-        self._symmetric: bool | None = None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         x: Features,
-        neighbours: Neighbours,
+        edges: NDArray[Any] | Neighbours,
         *,
         symmetric: bool | None = None,
         columns: tuple[str, ...] = (),
-    ) -> "Graph":
-        """Pass symmetric=True if every edge is in both directions, to skip the check; columns are names of features."""
-        graph = cls.__new__(cls)
-        graph.x, graph.neighbours, graph._symmetric, graph.columns = x, neighbours, symmetric, columns
-        return graph
+    ) -> None:
+        self.x = x
+        self.neighbours = edges if isinstance(edges, Neighbours) else Neighbours.of_edges(edges, int(x.shape[0]))
+        self.columns = columns
+        """What each feature is, where that is known."""
+        self._symmetric = symmetric
 
     @property
     def num_nodes(self) -> int:
@@ -145,12 +160,12 @@ class Graph(Derives):
             return self
         symmetric = True if self._symmetric else None  # of what runs one way, a part may run both ways
         rows = self.neighbours.without_rest(nodes, whole_degree=whole_degree)
-        return Graph.of(some_features(self.x, nodes, budget), rows, symmetric=symmetric, columns=self.columns)
+        return Graph(some_features(self.x, nodes, budget), rows, symmetric=symmetric, columns=self.columns)
 
     def within(self, groups: NDArray[Any]) -> "Graph":
         """Without the edges between nodes of different groups."""
         rows = self.neighbours.within(groups)
-        return Graph.of(self.x, rows, symmetric=self.symmetric or None, columns=self.columns)
+        return Graph(self.x, rows, symmetric=self.symmetric or None, columns=self.columns)
 
 
 def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Features:
@@ -165,12 +180,7 @@ def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Fe
 
 
 def checked_graph(
-    x: Features,
-    edges: NDArray[np.generic],
-    *,
-    undirected: bool,
-    weights: Given = None,
-    columns: tuple[str, ...] = (),
+    x: Features, edges: NDArray[np.generic], *, undirected: bool, weights: Given = None, columns: tuple[str, ...] = ()
 ) -> Graph:
     """A graph from arrays that came from outside: checked, self-loops and repeated edges removed.
 
@@ -182,14 +192,12 @@ def checked_graph(
         raise DataError(f"Features must be a table of nodes by features; these have {x.ndim} dimension(s){one}.")
     n = int(x.shape[0])
     if not 0 < n <= np.iinfo(np.int32).max or x.shape[1] == 0:
-        raise DataError(
-            f"The graph is empty or too large ({n} nodes): it needs a node and a feature, at most 2^31 - 1."
-        )
+        raise DataError(f"The graph is empty or too large ({n} nodes): it needs 1 to 2^31 - 1 nodes, and a feature.")
     check_finite(x)
     edges = checked_edges(edges, n)
     weights = checked_weights(weights, edges.shape[1])
     neighbours = Neighbours.of_edges(edges, n, undirected=undirected, weights=weights)
-    return Graph.of(x, neighbours, symmetric=True if undirected else None, columns=columns)
+    return Graph(x, neighbours, symmetric=True if undirected else None, columns=columns)
 
 
 def check_finite(x: Features) -> None:
@@ -206,7 +214,7 @@ def checked_edges(edges: NDArray[np.generic], n: int) -> NDArray[Any]:
         raise DataError(f"edge_index must have the shape 2 x edges; this one has {tuple(edges.shape)}{line}.")
     if not np.issubdtype(edges.dtype, np.integer):
         raise DataError(
-            f"edge_index must hold whole numbers; this one holds {edges.dtype}: use edge_index.long() or .astype(int)."
+            f"edge_index must hold whole numbers, not {edges.dtype}: use edge_index.long() or .astype(int)."
         )
     for wrong in (edges.min(), edges.max()) if edges.size else ():
         if not 0 <= wrong < n:
@@ -220,20 +228,17 @@ def checked_weights(weights: Given, edges: int) -> NDArray[np.float32] | None:
         return None
     if weights.shape not in ((edges,), (edges, 1)):
         raise DataError(
-            f"edge_weight must hold one number for each of the {edges} edges of edge_index; this one has the shape "
-            f"{tuple(weights.shape)}."
+            f"edge_weight must hold one number for each of {edges} edges; it has the shape {tuple(weights.shape)}."
         )
     if weights.dtype.kind not in "fiub":
-        raise DataError(
-            f"edge_weight must hold real numbers; this one holds {weights.dtype}: use .float() or .astype(float)."
-        )
+        raise DataError(f"edge_weight must hold real numbers, not {weights.dtype}: use .float() or .astype(float).")
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
         values: NDArray[np.float32] = weights.reshape(-1).astype(np.float32, copy=False)
     wrong = ~(values >= 0) | np.isinf(values)
     if wrong.any():
         raise DataError(
-            f"An edge has the weight {values[wrong.argmax()]}: weights must be finite and positive (0 leaves the edge "
-            "out); change it, or remove edge_weight."
+            f"Edge {wrong.argmax() + 1} of {edges} has the weight {values[wrong.argmax()]}: weights must be finite and "
+            "positive (0 leaves the edge out); change it, or give no weights."
         )
     if values.sum(dtype=np.float64) > np.finfo(np.float32).max:
         raise DataError("The weights of edges are too large to be added up in 32 bits: divide all by their largest.")

@@ -1,7 +1,9 @@
 """A graph in plain arrays, as the methods of learners take it; needs no PyTorch Geometric."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,11 @@ from ipal.data.dataset import Dataset
 from ipal.data.graph import Edges, Features, Nodes
 from ipal.data.labels import Labels, labelled
 from ipal.errors import DataError, shortened
+from ipal.system.files import is_file, read_bounded
+
+NUMBER = re.compile(r"[0-9]{1,18}")
+MOST_BYTES = 2**30
+"""Of a file that names nodes."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,7 +50,7 @@ class GraphData:
         known = {"y": dataset.y, "train_mask": there} if there.any() else {}
         weights = graph.edge_weight
         return cls(
-            x=graph.x, edge_index=graph.edges, edge_weight=weights, ids=dataset.ids, columns=dataset.columns, **known
+            x=graph.x, edge_index=graph.edges, edge_weight=weights, ids=dataset.ids, columns=graph.columns, **known
         )
 
     @property
@@ -52,19 +59,14 @@ class GraphData:
 
     def nodes(self, ids: Iterable[Any]) -> Nodes:
         """The numbers of nodes by their ids, for `predict(data)[data.nodes(["anna", "ben"])]`."""
-        place = {str(name): number for number, name in enumerate(self.node_ids.tolist())}
         if isinstance(ids, str) or not isinstance(ids, Iterable) or not getattr(ids, "ndim", 1):
             raise DataError(f"Give the ids of nodes as a list, as ['anna'], not as {shortened(ids)}.")
         asked = [str(name) for name in ids]
-        unknown = next((name for name in asked if name not in place), None)
-        if unknown is not None:
-            raise DataError(f"There is no node '{shortened(unknown)}': the first one is '{next(iter(place))}'.")
-        return np.array([place[name] for name in asked], dtype=np.int64)
-
-    @property
-    def node_ids(self) -> Labels:
-        """What nodes are called, also where that is their number."""
-        return np.arange(self.num_nodes) if self.ids is None else self.ids
+        found = _places(asked, self.num_nodes, self.ids)
+        if None in found:
+            first = 0 if self.ids is None else self.ids[0]
+            raise DataError(f"There is no node '{shortened(asked[found.index(None)])}': the first one is '{first}'.")
+        return np.array(found, dtype=np.int64)
 
     def __repr__(self) -> str:
         classes = 0 if self.y is None else len(np.unique(self.y[labelled(self.y)]))
@@ -74,3 +76,33 @@ class GraphData:
             f"GraphData({self.num_nodes} nodes, {self.edge_index.shape[1]} edges{weights}, {self.x.shape[1]} features, "
             f"{classes} classes, {taught} labels to learn)"
         )
+
+
+def _places(names: Sequence[str], n: int, ids: Labels | None) -> list[int | None]:
+    """The numbers of nodes by their ids, or else by their numbers as text; None for those that are not there."""
+    if ids is None:
+        return [int(name) if NUMBER.fullmatch(name) and int(name) < n else None for name in names]
+    place = {str(name): at for at, name in enumerate(ids.tolist())}
+    return [place.get(name) for name in names]
+
+
+def node_numbers(text: str, option: str, *graphs: tuple[int, Labels | None]) -> list[list[int]]:
+    """Nodes of graphs, each of so many nodes and with ids or without; every one must be in one of them.
+
+    They are named with commas, or in a file with one a line; `option` is where they were said.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if is_file(Path(text)):
+        try:
+            lines = read_bounded(Path(text), MOST_BYTES).decode().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{option}: {text} cannot be read as text: give a file with one node a line.") from error
+        names = [line.strip() for line in lines if line.strip()]
+    found = [_places(names, n, ids) for n, ids in graphs]
+    for name, *numbers in zip(names, *found, strict=True):
+        if all(number is None for number in numbers):
+            n, ids = graphs[0]
+            some = [] if ids is None else [shortened(one, 40) for one in ids[:3].tolist()]
+            which = f"{', '.join(some)}, …" if some else f"0 to {n - 1}"
+            raise DataError(f"{option} names the node '{shortened(name)}', and the nodes are {which}.")
+    return [[number for number in numbers if number is not None] for numbers in found]

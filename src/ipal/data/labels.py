@@ -110,7 +110,7 @@ def check_labels(y: NDArray[np.int64]) -> None:
     """Refuse negative labels in a file, but for the one that says that there is none."""
     if len(y) and y.min() < UNLABELLED:
         raise DataError(
-            f"A label is {y.min()}: number the classes 0, 1, 2, …, and write {UNLABELLED} for a node without a label."
+            f"A label is {y.min()}: number the classes 0, 1, 2, …, and write {UNLABELLED} where there is none."
         )
 
 

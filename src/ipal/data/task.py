@@ -5,8 +5,7 @@ No validation or test label can reach a learner, because a task has no place to 
 
 from dataclasses import dataclass
 
-from ipal.data.derived import Derives
-from ipal.data.graph import Graph, Nodes
+from ipal.data.graph import Derives, Graph, Nodes
 from ipal.data.labels import Label, Labels
 
 

@@ -25,7 +25,7 @@ from ipal.backend.propagated import BLOCK, walking_bytes
 from ipal.config import EncoderConfig, RunConfig, Sampling
 from ipal.data.csr import EDGES_AT_ONCE
 from ipal.data.graph import Graph
-from ipal.data.streams import Stream
+from ipal.data.streams import TaskStream
 from ipal.errors import CapacityError, shortened
 from ipal.methods.base import Extents, Trained
 from ipal.nn.embed import operators_bytes
@@ -171,7 +171,7 @@ def held_bytes(graph: Graph) -> int:
     return sum(part.nbytes for part in parts if not isinstance(part, np.memmap))
 
 
-def task_extents(graph: Graph, stream: Stream) -> tuple[Extent, Extent]:
+def task_extents(graph: Graph, stream: TaskStream) -> tuple[Extent, Extent]:
     """Of the task with the largest graph, and of the graphs of all tasks together."""
     sizes = stream.sizes()
     return extent(graph, *max(sizes, key=sum)), extent(graph, *map(sum, zip(*sizes, strict=True)))

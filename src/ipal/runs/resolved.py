@@ -23,7 +23,7 @@ from ipal.data import datasets
 from ipal.data.datasets import Dataset
 from ipal.data.datasets.catalog import CATALOG
 from ipal.data.names import split_names
-from ipal.data.streams import STREAMS, Stream
+from ipal.data.streams import STREAMS, TaskStream
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import LearnerConfig, learner_config, own_settings, shared_settings
@@ -46,7 +46,7 @@ class Resolved:
     config: RunConfig
     """Complete: what only the data, the stream and the method know is filled in, so that its hash covers all of it."""
     dataset: Dataset
-    stream: Stream
+    stream: TaskStream
     method: type[Method]
     data_root: Path | None = None
     """Where graphs are looked up by name."""
@@ -71,7 +71,7 @@ class Resolver:
     def __init__(self, data_root: Path | None = None) -> None:
         self._root = data_root
         self._datasets: dict[Hashable, Dataset] = {}
-        self._streams: dict[Hashable, Stream] = {}
+        self._streams: dict[Hashable, TaskStream] = {}
 
     def resolve(self, config: RunConfig, dataset: Dataset | None = None) -> Resolved:
         require_packages(config.plugins, "This run")
@@ -107,7 +107,7 @@ class Resolver:
             self._datasets[key] = datasets.load(config.dataset, self._root, undirected=undirected)
         return self._datasets[key]
 
-    def stream(self, config: RunConfig, dataset: Dataset) -> Stream:
+    def stream(self, config: RunConfig, dataset: Dataset) -> TaskStream:
         split = config.split or dataset.split
         key = dataset.hash, split, config.protocol.model_dump_json(exclude={"batch"}), config.seed
         if key not in self._streams:
@@ -121,7 +121,7 @@ def check_settings(config: RunConfig) -> RunConfig:
     ACCURACIES.find(protocol.accuracy)
     kind = STREAMS.find(protocol.stream.name).Settings
     try:
-        own = kind.model_validate(protocol.stream.settings).model_dump(mode="json")
+        own = kind.model_validate(protocol.stream.settings).model_dump(mode="json", exclude_none=True)
     except ValidationError as error:
         known = [f"protocol.stream.{name}" for name in known_settings(kind)]
         raise explain(error, known, prefix="protocol.stream.") from error
@@ -139,7 +139,7 @@ def check_settings(config: RunConfig) -> RunConfig:
     )
 
 
-def _check_needs(method: Method, stream: type[Stream]) -> None:
+def _check_needs(method: Method, stream: type[TaskStream]) -> None:
     """Refuse a stream that does not give what a method needs."""
     for need, instead in method.needs().items():
         if need not in stream.gives:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from ipal.backend.finite import check_terms, not_finite, read_terms
 from ipal.backend.runtime import Runtime
-from ipal.data.streams import Stream
+from ipal.data.streams import TaskStream
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
 from ipal.engine.executors.stacked import Stack
@@ -170,7 +170,7 @@ def run_by_epochs(
     return result
 
 
-def _store(folder: RunFolder, stream: Stream, progress: Progress, model: Snapshot, result: dict[str, Any]) -> None:
+def _store(folder: RunFolder, stream: TaskStream, progress: Progress, model: Snapshot, result: dict[str, Any]) -> None:
     """Write what a run ends in; whoever finds a result finds all of it."""
     folder.write_history(progress.history)
     folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
@@ -207,7 +207,7 @@ class _Watch:
         assert self.model is not None, "something was learned"
         return self.model
 
-    def begin_batch(self, stream: Stream, index: int, number: int, accuracy: str) -> None:
+    def begin_batch(self, stream: TaskStream, index: int, number: int, accuracy: str) -> None:
         """A batch is about to be learned."""
         progress = self.progress
         if len(progress.before) == index:
@@ -246,7 +246,7 @@ class _Watch:
         self.progress.evaluation_seconds += time.perf_counter() - clock
         return found
 
-    def end_batch(self, stream: Stream, index: int, number: int, accuracy: str) -> None:
+    def end_batch(self, stream: TaskStream, index: int, number: int, accuracy: str) -> None:
         """A batch is learned that is not the last of its task."""
         progress = self.progress
         progress.batch, progress.epoch = number + 1, 0
@@ -263,7 +263,7 @@ class _Watch:
         along.validation.append(float(np.mean(row.validation)))
         along.bytes.append(self.fitted.memory_report()["bytes"])
 
-    def end_task(self, stream: Stream, index: int, row: Row) -> None:
+    def end_task(self, stream: TaskStream, index: int, row: Row) -> None:
         """A task is learned and tested."""
         progress = self.progress
         if max(stream.batches) > 1:
@@ -295,7 +295,7 @@ class _Watch:
 
 
 def _restore(
-    learner: LearnerConfig, folder: RunFolder, stream: Stream, runtime: Runtime
+    learner: LearnerConfig, folder: RunFolder, stream: TaskStream, runtime: Runtime
 ) -> tuple[Progress, Model | None]:
     """How far an interrupted run has come; what cannot be gone on with does not block it for good."""
     source = str(folder.checkpoint)
@@ -370,7 +370,7 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
     }
 
 
-def _confusion(stream: Stream, rows: list[Row]) -> dict[str, Any]:
+def _confusion(stream: TaskStream, rows: list[Row]) -> dict[str, Any]:
     """Which classes were taken for which, after every task: [true, predicted, nodes], by their places in `classes`."""
     names = list(dict.fromkeys(str(label) for classes in stream.classes for label in classes))
     place = {name: number for number, name in enumerate(names)}

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.checks import require
+from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 
@@ -46,7 +47,8 @@ def task_of_tensors(tensors: Mapping[str, Tensor], group: str, classes: int, num
     if weights is not None:
         require(weights.dtype == np.float32 and weights.shape == edges.shape[1:], wrong)
         require(bool((weights > 0).all() and (weights < np.inf).all()), wrong)
-    return Task(Graph(x, edges, weights), nodes, rows, origin if origin.size else None)
+    neighbours = Neighbours.of_edges(edges, x.shape[0], weights=weights)
+    return Task(Graph(x, neighbours), nodes, rows, origin if origin.size else None)
 
 
 def _csr(parts: Mapping[str, NDArray[Any]], wrong: str, rows: int, columns: int) -> sp.csr_array:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
 from ipal.backend.checks import check_shapes, require
-from ipal.data.derived import Derives
+from ipal.data.graph import Derives
 from ipal.data.labels import Label
 from ipal.data.task import Task
 from ipal.methods.base import Parameters

@@ -1,19 +1,22 @@
 """From a name or a path to one labelled graph, with a record of what was done to it."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from ipal.data.csr import Neighbours
 from ipal.data.dataset import Dataset, checked_facts
 from ipal.data.datasets import catalog, folders
 from ipal.data.datasets.builtin import STRUCTURAL, structural_features
 from ipal.data.datasets.readers import RawGraph
 from ipal.data.datasets.several import side_by_side
 from ipal.data.graph import checked_graph
-from ipal.data.labels import checked_ids, file_labels, labelled
+from ipal.data.labels import Labels, checked_ids, file_labels, labelled
 from ipal.errors import ConfigError, DataError, IpalError, StoreError, shortened
 
-__all__ = ["Dataset", "checked", "convert", "load", "load_to_predict"]
+__all__ = ["Dataset", "checked", "convert", "edge_homophily", "load", "load_to_predict", "look"]
 
 
 def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
@@ -59,7 +62,7 @@ def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool
     if path.exists():  # said before a large graph is made
         raise StoreError(f"{path} exists already: name another folder, or remove it first.")
     folders.write_folder(path, load(name, root, undirected=undirected))
-    return folders.open_folder(path, str(path.resolve()), undirected=undirected, verify=False)
+    return folders.open_folder(path, str(path.resolve()), undirected=undirected)
 
 
 def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:
@@ -100,5 +103,51 @@ def checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry | None = None,
         remark="; ".join(filter(None, remarks)),
         beyond_task=entry.beyond_task or raw.x is None,
         ids=raw.ids if raw.ids is None else checked_ids(raw.ids, n),
-        **vars(checked_facts(n, time=raw.time, domain=raw.domain, split=raw.split)),
+        facts=checked_facts(vars(raw), n),
     )
+
+
+def look(name: str, root: Path) -> dict[str, Any]:
+    """All that was understood of one graph, its edges as they are given; labels may be missing."""
+    facts = catalog.describe(name, root)
+    if not facts["here"]:
+        return facts
+    dataset = load_to_predict(name, root, undirected=False)
+    graph, there = dataset.graph, labelled(dataset.y)
+    names, sizes = np.unique(dataset.y[there], return_counts=True)
+    weights, x = graph.neighbours.weights, graph.x
+    alone = np.diff(graph.indptr) == 0
+    alone[graph.indices] = False
+    return facts | {
+        "nodes": graph.num_nodes,
+        "ids": None if dataset.ids is None else dataset.ids[:3].tolist(),
+        "edges": graph.num_edges,
+        "both_ways": graph.symmetric,
+        "edge_weights": None if weights is None else [float(weights.min()), float(weights.max())],
+        "features": graph.num_features,
+        "sparse": sp.issparse(x),
+        "share_not_zero": float(np.count_nonzero(x.data if isinstance(x, sp.csr_array) else x) / np.prod(x.shape)),
+        "columns": list(graph.columns),
+        "classes": dict(zip(map(str, names.tolist()), sizes.tolist(), strict=True)),
+        "labelled": int(there.sum()),
+        "edge_homophily": edge_homophily(graph.neighbours, dataset.y),
+        "isolated": int(alone.sum()),
+        "of_every_node": list(dataset.facts),
+        "remark": dataset.remark,
+        "hash": dataset.hash if graph.symmetric or dataset.known_hash else load_to_predict(name, root).hash,
+    }
+
+
+def edge_homophily(neighbours: Neighbours, y: Labels) -> float | None:
+    r"""The share of edges that join nodes of one class; None where no edge joins two nodes with a label.
+
+    .. math:: h = \frac{|\{(i, j) \in E : y_i = y_j\}|}{|E|}
+
+    Source: Zhu et al. 2020, "Beyond Homophily in Graph Neural Networks", Definition 1.
+    """
+    there, same, every = labelled(y), 0, 0
+    for target, source in neighbours.edge_chunks():
+        both = there[target] & there[source]
+        every += int(both.sum())
+        same += int((both & (y[target] == y[source])).sum())
+    return same / every if every else None

@@ -1,16 +1,14 @@
 """Graphs that need no file: scikit-learn's digits, and synthetic ones of any size; features for graphs without any."""
 
 import importlib.util
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import Field
 
-from ipal.config import Count, Seed, explain
+from ipal.config import Count, Section, Seed
 from ipal.data.datasets.readers import RawGraph
 from ipal.data.graph import Graph
 from ipal.system import free_memory
@@ -56,8 +54,7 @@ def structural_features(
     return np.concatenate(kept[-keep:], axis=1)
 
 
-@dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True, kw_only=True)
-class Synthetic:
+class Synthetic(Section):
     """Size and shape of a synthetic graph."""
 
     nodes: Count = 2000
@@ -89,10 +86,7 @@ def synthetic(**sizes: Any) -> RawGraph:
     of the same community with probability `closeness`), else any node. Propensities follow a Pareto law, so degrees
     are uneven as in real graphs. Features are Gaussian.
     """
-    try:
-        size = TypeAdapter(Synthetic).validate_python(sizes)
-    except ValidationError as error:
-        raise explain(error, [field.name for field in fields(Synthetic)]) from error
+    size = Synthetic(**sizes)
     rows = size.nodes + size.classes * size.communities
     free_memory.need(
         rows * (64 + 24 * size.features) + 60 * size.nodes * size.degree / 2,

@@ -7,7 +7,7 @@ graph folders NAME.graph, each a dataset by its name).
 import importlib
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -99,29 +99,28 @@ def find(name: str, root: Path) -> DatasetEntry:
     files = graph_files(root)
     if name in files:
         return DatasetEntry(name, f"graph file {files[name].name}", f"graphs/{files[name].name}")
-    # An absolute path under any root is itself.
     if is_table(name):
-        parts = [_existing(part.strip()) for part in ([name] if os.path.exists(name) else name.split(","))]
-        if len(parts) != 2:
-            raise DataError(
-                f"'{shortened(name)}' is one table, and a graph is two: name both, as nodes.csv,edges.csv, or the "
-                "folder of nodes.csv and edges.csv."
-            )
-        nodes, edges = parts
-        about = f"tables {nodes.name} and {edges.name}"
-        return DatasetEntry(f"{nodes},{edges}", about, str(nodes), partial(read_tables, edges=edges))
+        pair = [_existing(part.strip()) for part in ([name] if os.path.exists(name) else name.split(","))]
+        if len(pair) != 2:
+            raise DataError(f"'{shortened(name)}' is one table, and a graph is two: name both, as nodes.csv,edges.csv.")
+        return _tables(",".join(map(str, pair)), pair)
     if name.endswith((".npz", ".graph")) or "/" in name or (name and pair_in(Path(name))):
         path = _existing(name)
-        if pair_in(path):
-            return DatasetEntry(str(path), f"tables in {path.name}", str(path), read_tables)
+        if pair := pair_in(path):
+            return _tables(str(path), pair)
         if path.is_dir() and not holds_graph(path):
             raise DataError(
                 f"The folder {path} holds no graph: put nodes.csv and edges.csv there (or .parquet), or write one with "
                 "'ipal data NAME --convert FOLDER'."
             )
-        return DatasetEntry(str(path), f"graph file {path.name}", str(path))
+        return DatasetEntry(str(path), f"graph file {path.name}", str(path))  # absolute: itself under any root
     how = "A file is given by its .npz path, a folder by its own with a slash, tables as nodes.csv,edges.csv."
     raise DataError(f"Unknown dataset '{name}'.{did_you_mean(name, [*CATALOG, *files])} {how}")
+
+
+def _tables(name: str, pair: Sequence[Path]) -> DatasetEntry:
+    nodes, edges = pair
+    return DatasetEntry(name, f"tables {nodes.name} and {edges.name}", str(nodes), partial(read_tables, edges=edges))
 
 
 def _existing(name: str) -> Path:

@@ -7,7 +7,7 @@ edge_weight.npy  the weight of each of these edges, 32 bits; no file where all a
 y.npy            a whole number or a string a node; -1 or an empty one where it has no label
 ids.npy          what each node is called, where that is not its number: strings or whole numbers
 x.npy            features, nodes x features; or sparse as x_indptr.npy, x_indices.npy, x_values.npy
-time.npy         when each node came, where that is known; domain.npy and split.npy likewise (see NodeFacts)
+time.npy         when each node came, where that is known; domain.npy and split.npy likewise (see FACTS)
 
 Content is compared with its hash at the first use. What the system says of the files then (size, times, inode) is kept
 in .verified.json: a large graph is read through again only where one of them differs.
@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from ipal.data.csr import Neighbours, smallest
-from ipal.data.dataset import Dataset, checked_facts, content_hash
-from ipal.data.datasets.readers import FACTS
+from ipal.data.dataset import FACTS, Dataset, checked_facts, content_hash
 from ipal.data.graph import Features, Graph
 from ipal.data.labels import check_labels
 from ipal.errors import DataError, StoreError
@@ -64,10 +63,8 @@ def holds_graph(path: Path) -> bool:
 def write_folder(path: Path, dataset: Dataset) -> None:
     """Write a graph aside, then rename the folder: it appears whole or not at all."""
     graph, x = dataset.graph, dataset.graph.x
-    arrays: dict[str, NDArray[Any]] = {"indptr": graph.indptr, "indices": graph.indices, "y": dataset.y}
-    arrays |= {} if graph.neighbours.weights is None else {"edge_weight": graph.neighbours.weights}
-    arrays |= {} if dataset.ids is None else {"ids": dataset.ids}
-    arrays |= dataset.known
+    arrays: dict[str, Any] = {"indptr": graph.indptr, "indices": graph.indices, "y": dataset.y, **dataset.facts}
+    arrays |= {"edge_weight": graph.neighbours.weights, "ids": dataset.ids}
     if isinstance(x, sp.csr_array):
         arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
     else:
@@ -78,7 +75,7 @@ def write_folder(path: Path, dataset: Dataset) -> None:
         num_features=graph.num_features,
         sparse=sp.issparse(x),
         symmetric=graph.symmetric,
-        hash=content_hash(graph, dataset.y, dataset),
+        hash=content_hash(graph, dataset.y, dataset.facts),
         split=list(dataset.split) if dataset.split else None,
         preprocessing=dataset.preprocessing,
         remark=dataset.remark,
@@ -88,6 +85,8 @@ def write_folder(path: Path, dataset: Dataset) -> None:
     make_folder(path.parent)
     with aside(path, folder=True) as temporary:
         for name, array in arrays.items():
+            if array is None:
+                continue
             with open(temporary / f"{name}.npy", "wb") as file:
                 # Handed a file of the system, NumPy writes by itself, and loses the reason why it could not.
                 np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
@@ -97,14 +96,15 @@ def write_folder(path: Path, dataset: Dataset) -> None:
         os.rename(temporary, path)
 
 
-def open_folder(path: Path, name: str, *, undirected: bool, verify: bool = True) -> Dataset:
+def open_folder(path: Path, name: str, *, undirected: bool) -> Dataset:
     """Map a graph, with its structure checked; at its first use all of it is read once and compared with its hash."""
     stored = _open(path, name, undirected)
     found = _looks(path, stored.hash)
-    if not verify or _verified(path) == found:
-        return stored
+    with suppress(OSError, ValueError):
+        if read_json(path / VERIFIED) == found:
+            return stored
     try:
-        actual = content_hash(stored.graph, stored.y, stored)
+        actual = content_hash(stored.graph, stored.y, stored.facts)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     if actual != stored.hash:
@@ -120,15 +120,8 @@ def open_folder(path: Path, name: str, *, undirected: bool, verify: bool = True)
 def _looks(path: Path, content_hash: str) -> dict[str, Any]:
     """What a folder looks like now, and the hash that its content is to have."""
     files = {file.name: file.stat() for file in sorted([*path.glob("*.npy"), path / META])}
-    return {"hash": content_hash} | {
-        name: [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino] for name, found in files.items()
-    }
-
-
-def _verified(path: Path) -> Any:
-    """What it looked like when it was verified."""
-    with suppress(OSError, ValueError):
-        return read_json(path / VERIFIED)
+    states = {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in files.items()}
+    return {"hash": content_hash, **states}
 
 
 def _open(path: Path, name: str, undirected: bool) -> Dataset:
@@ -149,15 +142,15 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
     _fits(len(columns) in (0, meta.num_features), path / META)
     return Dataset(
         name=name,
-        graph=Graph.of(_features(path, meta, n), _neighbours(path, n), symmetric=meta.symmetric, columns=columns),
+        graph=Graph(_features(path, meta, n), _neighbours(path, n), symmetric=meta.symmetric, columns=columns),
         y=y,
         split=tuple(meta.split) if meta.split else None,
         preprocessing=meta.preprocessing,
         remark=meta.remark,
         beyond_task=meta.beyond_task,
         known_hash=meta.hash,
-        ids=_mapped(path, "ids", "iU", n) if is_file(path / "ids.npy") else None,
-        **vars(checked_facts(n, **{fact: _mapped(path, fact, "i", n) for fact in FACTS if _has(path, fact)})),
+        ids=_mapped(path, "ids", "iU", n) if _has(path, "ids") else None,
+        facts=checked_facts({fact: _mapped(path, fact, "i", n) for fact in FACTS if _has(path, fact)}, n),
     )
 
 

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from ipal.data.datasets import load_to_predict
 from ipal.data.datasets.builtin import STRUCTURAL
-from ipal.data.datasets.node_ids import node_numbers_in
 from ipal.data.datasets.readers import read_arrays
-from ipal.data.graph_data import GraphData
+from ipal.data.graph_data import GraphData, node_numbers
 from ipal.data.labels import file_labels, labelled
 from ipal.errors import DataError
 from ipal.system.files import is_file
@@ -28,32 +27,31 @@ from ipal.system.files import is_file
 
 def read_departures(paths: Sequence[Path], which: str | None = None, *, undirected: bool = True) -> list[GraphData]:
     """Read graphs and who is to leave them: `which` are ids or numbers with commas, or a file with one a line."""
-    read = [_read(path, "forget", undirected) for path in paths]
-    if (which is None) != any("forget" in marks for _, marks in read):
+    graphs, marks = zip(*(_read(path, "forget", undirected) for path in paths), strict=True)
+    if (which is None) == all(mark is None for mark in marks):
         raise DataError(
             f"Say once which nodes of {paths[0]} are to go: with --which 3,17,25, or in an .npz file with an array "
             "forget, one True or False a node."
         )
-    named = [] if which is None else node_numbers_in(which, [(one.num_nodes, one.ids) for one, _ in read], "--which")
-    found = []
-    for number, (path, (taught, marks)) in enumerate(zip(paths, read, strict=True)):
-        forget = np.zeros(taught.num_nodes, dtype=np.bool_)
-        if named:
-            forget[named[number]] = True
-        elif "forget" in marks:
-            forget = _mask(marks["forget"], "forget", taught.num_nodes, path)
-        found.append(replace(taught, forget_mask=forget))
-    if not any(one.forget_mask.any() for one in found if one.forget_mask is not None):
+    masks = [np.zeros(one.num_nodes, dtype=np.bool_) for one in graphs]
+    if which is not None:
+        named = node_numbers(which, "--which", *((one.num_nodes, one.ids) for one in graphs))
+        for mask, nodes in zip(masks, named, strict=True):
+            mask[nodes] = True
+    for mask, mark, path in zip(masks, marks, paths, strict=True):
+        if mark is not None:
+            mask[:] = _mask(mark, "forget", len(mask), path)
+    if not any(mask.any() for mask in masks):
         raise DataError("No node is marked to be forgotten: nothing is to be done.")
-    return found
+    return [replace(graph, forget_mask=mask) for graph, mask in zip(graphs, masks, strict=True)]
 
 
 def read_correction(path: Path, *, undirected: bool = True) -> GraphData:
     """Read a graph, the labels that nodes were learned with, and the right ones."""
-    taught, marks = _read(path, "new_y", undirected)
-    if "new_y" not in marks:
+    taught, new_y = _read(path, "new_y", undirected)
+    if new_y is None:
         raise DataError(f"{path} has no array new_y: add it, the right label of every node; y has those learned.")
-    return replace(taught, new_y=file_labels(marks["new_y"], taught.num_nodes))
+    return replace(taught, new_y=file_labels(new_y, taught.num_nodes))
 
 
 def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
@@ -61,8 +59,8 @@ def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
     return _read(path, "train", undirected)[0]
 
 
-def _read(path: Path, more: str, undirected: bool) -> tuple[GraphData, dict[str, NDArray[Any]]]:
-    """A graph and who taught in it; and one more array."""
+def _read(path: Path, more: str, undirected: bool) -> tuple[GraphData, NDArray[Any] | None]:
+    """A graph and who taught in it; and one more array, where it is there."""
     dataset = load_to_predict(f"{path}/" if path.is_dir() else str(path), undirected=undirected)
     if dataset.preprocessing == STRUCTURAL:
         raise DataError(
@@ -74,7 +72,7 @@ def _read(path: Path, more: str, undirected: bool) -> tuple[GraphData, dict[str,
     train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(dataset.y)
     if not train.any():
         raise DataError(f"No node of {path} has a label, or its array train marks none: nothing was learned from it.")
-    return replace(GraphData.of(dataset), y=dataset.y, train_mask=train), marks
+    return replace(GraphData.of(dataset), y=dataset.y, train_mask=train), marks.get(more)
 
 
 def _mask(values: NDArray[Any], name: str, n: int, path: Path) -> NDArray[np.bool_]:

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ipal.data.dataset import FACTS
 from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges
 from ipal.data.labels import UNLABELLED, file_labels
 from ipal.errors import CapacityError, DataError, say_unused
@@ -29,11 +30,9 @@ class RawGraph:
     x: Features | None
     preprocessing: str
     time: NDArray[Any] | None = None
-    """When each node came."""
     domain: NDArray[Any] | None = None
-    """Which domain each node is of."""
     split: NDArray[Any] | None = None
-    """Which part each node is in: 0 training, 1 validation, 2 test, -1 not used."""
+    """See `FACTS`."""
     edge_weight: NDArray[Any] | None = None
     """Of each column of `edges`."""
     ids: NDArray[Any] | None = None
@@ -71,9 +70,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 def need(arrays: dict[str, NDArray[Any]], names: list[str], path: Path) -> list[NDArray[Any]]:
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise DataError(
-            f"{path} lacks the array(s) {', '.join(missing)}; it holds {', '.join(arrays) or 'none of them'}."
-        )
+        raise DataError(f"{path} lacks the array(s) {', '.join(missing)}: it holds {', '.join(arrays) or 'none'}.")
     return [arrays[name] for name in names]
 
 
@@ -117,7 +114,6 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
 
 
 SPARSE = ("x_values", "x_indices", "x_indptr", "x_shape")
-FACTS = ("time", "domain", "split")
 OF_PARTS = ("edge_weight", "ids", *FACTS)
 
 
@@ -125,14 +121,15 @@ def read_plain(path: Path) -> RawGraph:
     """Plain arrays: `edge_index`, `y`, features as `x` or as `SPARSE`, `edge_weight`, `ids`, and `FACTS`."""
     arrays = read_arrays(path, ["edge_index", "y", "x", *OF_PARTS, *SPARSE])
     x = _plain_features(arrays, path)
-    edges, *given = need(arrays, ["edge_index"] if x is not None and "y" not in arrays else ["edge_index", "y"], path)
-    y = given[0] if given else np.full(x.shape[0] if x is not None else 0, UNLABELLED)
+    if x is not None:
+        arrays.setdefault("y", np.full(x.shape[0], UNLABELLED))
+    edges, y = need(arrays, ["edge_index", "y"], path)
     with zipfile.ZipFile(path) as archive:
         for name in EDGE_PARTS_NOT_USED:
             if f"{name}.npy" in archive.namelist():
                 say_unused(f"the array {name} of {path}; an edge counts by edge_weight alone")
     known: dict[str, Any] = {name: arrays.get(name) for name in OF_PARTS}
-    return RawGraph(edges, y, x, "features as in the file" if x is not None else "", **known)
+    return RawGraph(edges, y, x, "features as in the file", **known)
 
 
 def write_plain(path: Path, data: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.csr import joined
-from ipal.data.dataset import Dataset
+from ipal.data.dataset import FACTS, Dataset
 from ipal.data.graph import VALUES_AT_ONCE, Features, Graph
 from ipal.data.labels import UNLABELLED, labelled
 from ipal.system import free_memory
@@ -52,24 +52,18 @@ def side_by_side(datasets: Sequence[Dataset]) -> Dataset:
         classes.append(classes[-1] + len(labels))
         spans.append(f"{one.name}: classes {classes[-2]} to {classes[-1] - 1}, {one.preprocessing}")
     neighbours = joined([one.graph.neighbours for one in datasets])
+    known = [name for name in FACTS if all(name in one.facts for one in datasets)]
+    facts = {name: np.concatenate([one.facts[name] for one in datasets]) for name in known}
     projection = f"features projected to {WIDTH} columns by a Gaussian matrix for each graph"
     hashes = [projection, *(one.hash for one in datasets)]
     return Dataset(
         name=",".join(one.name for one in datasets),
-        graph=Graph.of(x, neighbours, symmetric=all(one.graph.symmetric for one in datasets)),
+        graph=Graph(x, neighbours, symmetric=all(one.graph.symmetric for one in datasets)),
         y=np.concatenate(y),
         split=tuple(np.diff(classes).tolist()),
         preprocessing="; ".join([*spans, projection]),
         remark="; ".join([projection, *(f"{one.name}: {one.remark}" for one in datasets if one.remark)]),
         beyond_task=any(one.beyond_task for one in datasets),
         known_hash=hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
-        time=_of_all([one.time for one in datasets]),
-        domain=np.repeat(np.arange(len(datasets)), sizes),
-        parts=_of_all([one.parts for one in datasets]),
+        facts=facts | {"domain": np.repeat(np.arange(len(datasets)), sizes)},
     )
-
-
-def _of_all(values: Sequence[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
-    """What is known of every graph, one after the other."""
-    known = [one for one in values if one is not None]
-    return np.concatenate(known) if len(known) == len(values) else None

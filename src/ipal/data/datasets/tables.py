@@ -22,7 +22,8 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.data.datasets.readers import FACTS, RawGraph
+from ipal.data.dataset import FACTS
+from ipal.data.datasets.readers import RawGraph
 from ipal.data.feature_names import BETWEEN, category
 from ipal.data.labels import WHOLE, file_labels, is_missing, truth_as_numbers, written
 from ipal.data.names import TABLES
@@ -168,14 +169,15 @@ def _read_csv(file: BinaryIO, where: str) -> Table:
             names = [name.strip() for name in next(reader, [])]
             columns: list[list[str]] = [[] for _ in names]
             for row in reader:
-                if len(row) == len(names) > 1 or (len(row) == len(names) and row[0].strip()):
-                    for column, cell in zip(columns, row, strict=True):
-                        column.append(cell)
-                elif len(row) > 1 or "".join(row).strip():  # else it is blank
+                if len(row) < 2 and not "".join(row).strip():  # a blank line
+                    continue
+                if len(row) != len(names):
                     raise DataError(
                         f"Row {len(columns[0]) + 1} of {where} has {len(row)} cells, and there are {len(names)} "
                         "columns: put quotes around text with separators in it, and write empty cells as such."
                     )
+                for column, cell in zip(columns, row, strict=True):
+                    column.append(cell)
     except UnicodeDecodeError as error:
         raise DataError(f"{where} is no text in UTF-8: save it again as CSV in UTF-8.") from error
     except csv.Error as error:
@@ -221,11 +223,12 @@ class Roles:
             alike = [name for name in table.columns if name.lower() in names and name not in said.values()]
             if role in said:
                 alike = [said[role], *(alike if known is OF_NODES and self.features is None else [])]
-            for wanted in alike[:1] or [role for one in needed if one == role]:
-                if wanted not in table.columns:
-                    has = f"it has {_listed(table.columns)}; rename the one that is meant"
-                    raise DataError(f"There is no column {wanted} in {table.where}: {has}.")
-                found[role] = wanted
+            if not alike and role not in needed:
+                continue
+            found[role] = alike[0] if alike else role
+            if found[role] not in table.columns:
+                has = f"it has {_listed(table.columns)}; rename the one that is meant"
+                raise DataError(f"There is no column {found[role]} in {table.where}: {has}.")
             if len(alike) > 1:
                 raise DataError(
                     f"Two columns of {table.where} may be its {role}, {alike[0]} and {alike[1]}: rename or remove the "
@@ -233,28 +236,16 @@ class Roles:
                 )
         return found
 
-    def chosen(self, table: Table, taken: Mapping[str, str]) -> list[str]:
-        """The columns of nodes that are features."""
-        others = [name for name in table.columns if name not in taken.values()]
-        if lacking := {*(self.features or ())} - {*others}:
-            raise DataError(f"{table.where} has no column {min(lacking)} for features: it has {_listed(others)}.")
-        return [name for name in others if self.features is None or name in self.features]
 
-
-def pair_in(folder: Path) -> tuple[Path, Path] | None:
-    """The tables of a folder: nodes.csv or nodes.parquet, and edges likewise."""
+def pair_in(folder: Path) -> list[Path]:
+    """The tables of a folder: nodes.csv or nodes.parquet, and edges likewise; none where one is missing."""
     paths = ([folder / f"{stem}{kind}" for kind in TABLES] for stem in ("nodes", "edges"))
-    nodes, edges = (next(filter(is_file, some), None) for some in paths)
-    return (nodes, edges) if nodes and edges else None
+    found = [next(filter(is_file, some), None) for some in paths]
+    return [path for path in found if path] if all(found) else []
 
 
-def read_tables(nodes: Path, edges: Path | None = None, roles: Roles | None = None) -> RawGraph:
-    """Of a table of nodes and a table of edges; `nodes` alone is the folder of both."""
-    if edges is None:
-        pair = pair_in(nodes)
-        if pair is None:
-            raise FileNotFoundError(nodes)
-        nodes, edges = pair
+def read_tables(nodes: Path, edges: Path, roles: Roles | None = None) -> RawGraph:
+    """Of a table of nodes and a table of edges."""
     try:
         return assembled(read_table(nodes), read_table(edges), roles or Roles())
     except FileNotFoundError as error:
@@ -274,7 +265,7 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     for row, word in enumerate(words):
         if place[word] != row:
             raise DataError(
-                f"Node '{shortened(word)}' is in rows {row + 1} and {place[word] + 1} of {nodes.where}: keep one."
+                f"Rows {row + 1} and {place[word] + 1} of {nodes.where} are both '{shortened(word)}': keep one."
             )
     ids = np.array(words, dtype=np.int64 if all(WHOLE.fullmatch(word) for word in words) else np.str_)
     try:
@@ -282,13 +273,17 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
         labels = file_labels(np.array(y, dtype=object), nodes.rows)
     except DataError as error:
         raise DataError(f"{nodes.where}: {error}") from error
-    x, columns = _features(roles.chosen(nodes, mine), nodes)
+    others = [name for name in nodes.columns if name not in mine.values()]
+    chosen = others if roles.features is None else roles.features
+    if lacking := {*chosen} - {*others}:
+        raise DataError(f"{nodes.where} has no column {min(lacking)} for features: it has {_listed(others)}.")
+    x, columns = _features([name for name in others if name in chosen], nodes)
     return RawGraph(
         edges=np.array([_ends(place, edges, theirs[end], nodes.where) for end in ("source", "target")], dtype=np.int64),
         y=labels,
         x=x,
-        preprocessing="features as in the table" if x is not None else "",
-        edge_weight=_weights(edges, theirs["weight"]) if "weight" in theirs else None,
+        preprocessing="features as in the table",
+        edge_weight=edges.numbers(theirs["weight"]) if "weight" in theirs else None,
         ids=None if ids.dtype.kind == "i" and np.array_equal(ids, np.arange(len(ids))) else ids,
         columns=columns,
         **{fact: nodes.numbers(mine[fact]) for fact in FACTS if fact in mine},
@@ -300,52 +295,37 @@ def _ends(place: Mapping[str, int], edges: Table, name: str, where: str) -> list
     for row, word in enumerate(words):
         if word not in place:
             raise DataError(
-                f"Row {row + 1} of {edges.where} names the {name} '{shortened(word)}', which is no id in {where}: add "
-                "the node, or remove the edge."
+                f"Row {row + 1} of {edges.where} names the {name} '{shortened(word)}', which is not in {where}: add it."
             )
     return [place[word] for word in words]
 
 
-def _weights(edges: Table, name: str) -> NDArray[np.float64]:
-    column = edges.numbers(name)
-    wrong = ~(column >= 0) | np.isinf(column)
-    if wrong.any():
-        raise DataError(
-            f"Row {wrong.argmax() + 1} of {edges.where} has the weight {column[wrong.argmax()]:g}: weights are finite "
-            f"and not negative (0 leaves the edge out); change it, or rename the column {name} if it is no weight."
-        )
-    return column
-
-
 def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
     """Features side by side, and what each column of them is."""
-    columns = {name: _complete(name, nodes) for name in chosen}
-    parts = {name: _names(name, column) for name, column in columns.items()}
-    names = tuple(chain.from_iterable(parts.values()))
+    names: list[str] = []
+    ones: list[list[int]] = []
+    numbers: list[tuple[int, NDArray[np.float64]]] = []
+    for name in chosen:
+        column = _complete(name, nodes)
+        if isinstance(column, list):
+            place = {word: at for at, word in enumerate(sorted({*column}), len(names))}
+            names += [category(name, word) for word in place]
+            ones.append([place[word] for word in column])
+        else:
+            numbers.append((len(names), column.reshape(nodes.rows, -1)))
+            names += [name] if column.ndim == 1 else [f"{name}[{at}]" for at in range(column.shape[1])]
     if not names:
         return None, ()
     if len({*names}) < len(names):
         raise DataError(f"{nodes.where} has two features of the same name: rename columns that end like vector[0].")
     free_memory.need(4 * nodes.rows * len(names), f"The features of {nodes.where}", "leave columns out")
     x = np.zeros((nodes.rows, len(names)), dtype=np.float32)
-    at = 0
-    for name, column in columns.items():
-        part = x[:, at : at + len(parts[name])]
-        if isinstance(column, list):
-            order = {word: number for number, word in enumerate(sorted({*column}))}
-            part[np.arange(nodes.rows), [order[word] for word in column]] = 1
-        else:
-            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-                part[:] = column.reshape(nodes.rows, -1)
-        at += part.shape[1]
-    return x, names
-
-
-def _names(name: str, column: Column) -> list[str]:
-    """Of the features that a column becomes."""
-    if isinstance(column, list):
-        return [category(name, word) for word in sorted({*column})]
-    return [name] if column.ndim == 1 else [f"{name}[{place}]" for place in range(column.shape[1])]
+    for places in ones:
+        x[np.arange(nodes.rows), places] = 1
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        for begin, values in numbers:
+            x[:, begin : begin + values.shape[1]] = values
+    return x, tuple(names)
 
 
 def _complete(name: str, nodes: Table) -> Column:

@@ -1,6 +1,5 @@
 """Streams: from one labelled graph to a sequence of tasks and their test splits; `STREAMS` knows all."""
 
-from ipal.data.streams.base import Stream
 from ipal.data.streams.online import Blurry, Online
 from ipal.data.streams.splits import CONTEXT, TEST, TRAIN, VALIDATION, default_split
 from ipal.data.streams.tasks import (
@@ -13,12 +12,12 @@ from ipal.data.streams.tasks import (
 )
 from ipal.system.plugins import Registry
 
-__all__ = ["CONTEXT", "STREAMS", "TEST", "TRAIN", "VALIDATION", "Stream", "TaskStream", "default_split"]
+__all__ = ["CONTEXT", "STREAMS", "TEST", "TRAIN", "VALIDATION", "TaskStream", "default_split"]
 
-STREAMS: Registry[type[Stream]] = Registry(
+STREAMS: Registry[type[TaskStream]] = Registry(
     "stream",
     (TaskStream, TaskIncremental, TimeIncremental, DomainIncremental, GraphSequence, Returning, Online, Blurry),
-    lambda thing: isinstance(thing, type) and issubclass(thing, Stream),
+    lambda thing: isinstance(thing, type) and issubclass(thing, TaskStream),
     lambda kind: kind.Settings(),
 )
 """All streams by name. A new one is a class in this tuple."""

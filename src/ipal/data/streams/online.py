@@ -45,8 +45,7 @@ class Online(TaskStream):
         super().__init__(*arguments)
         sizes = np.bincount(self.task_of[self.part == TRAIN], minlength=len(self))
         most = sizes.max() if self.settings.batch == "task" else self.settings.batch
-        self._batches: list[int] = (-(-sizes // most)).tolist()
-        self.ends = np.cumsum(self._batches)
+        self.starts = np.concatenate([[0], np.cumsum(-(-sizes // most))])  # of the batches of each task, and the end
         order = np.random.default_rng([self.seed, ARRIVAL]).permutation(len(self.y))
         shares = self.shares()
         self.batch_of = np.full(len(self.y), -1, dtype=np.int64)  # counted over the whole stream
@@ -54,25 +53,21 @@ class Online(TaskStream):
             for part in np.unique(self.part[self.part >= 0]):
                 mine = np.flatnonzero((self.task_of == task) & (self.part == part))
                 self.batch_of[mine[np.argsort(order[mine])]] = spread_evenly(len(mine), shares[:, task])
-        self.mixture = np.zeros((len(shares), len(self)), dtype=np.int64)
-        training = self.part == TRAIN
-        np.add.at(self.mixture, (self.batch_of[training], self.task_of[training]), 1)
-        if not (sizes := self.mixture.sum(axis=1)).all():
-            raise DataError(
-                f"Batch {sizes.argmin() + 1} of {len(sizes)} has no training node: set a larger protocol.stream.batch."
-            )
+        sizes = np.bincount(self.batch_of[self.part == TRAIN], minlength=len(shares))
+        if not sizes.all():
+            raise DataError(f"Batch {sizes.argmin() + 1} has no training node: set a larger protocol.stream.batch.")
 
     def shares(self) -> NDArray[np.float64]:
         """(batches, tasks), what share of a batch is of which task; here all of it is of one."""
-        whose = np.repeat(np.arange(len(self)), self._batches)
-        return np.asarray(whose[:, None] == np.arange(len(self)), dtype=np.float64)
+        return np.repeat(np.eye(len(self)), self.batches, axis=0)
 
     @property
     def batches(self) -> list[int]:
-        return self._batches
+        batches: list[int] = np.diff(self.starts).tolist()
+        return batches
 
     def batch(self, index: int, number: int) -> Task:
-        b = int(self.ends[index]) - self._batches[index] + number
+        b = int(self.starts[index]) + number
         new = self.batch_of == b
         if self.protocol.visibility == "inductive":
             new &= self.untested
@@ -100,19 +95,19 @@ class Online(TaskStream):
         return reached
 
     def is_tested_after(self, index: int, number: int) -> bool:
-        total, points = int(self.ends[-1]), self.settings.points
-        b = int(self.ends[index]) - self._batches[index] + number
+        total, points = int(self.starts[-1]), self.settings.points
+        b = int(self.starts[index]) + number
         return (b + 1) * points // total > b * points // total
 
     @property
     def split_hash(self) -> str:
-        if max(self._batches) == 1:
+        if max(self.batches) == 1:
             return super().split_hash
         return hashlib.sha256(super().split_hash.encode() + self.batch_of.tobytes()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """With the training nodes of every task in every batch."""
-        return {**super().describe(), "batches": self._batches, "mixture": self.mixture.tolist()}
+        """With the number of batches of each task."""
+        return {**super().describe(), "batches": self.batches}
 
 
 class Blurry(Online):
@@ -135,8 +130,8 @@ class Blurry(Online):
     def shares(self) -> NDArray[np.float64]:
         if self.settings.sigma == 0:
             return super().shares()
-        middles = self.ends - (np.asarray(self.batches) + 1) / 2
-        return blurred_shares(middles, int(self.ends[-1]), self.settings.sigma)
+        middles = (self.starts[:-1] + self.starts[1:] - 1) / 2
+        return blurred_shares(middles, int(self.starts[-1]), self.settings.sigma)
 
 
 def spread_evenly(number: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -26,8 +26,7 @@ def order_classes(y: Labels, protocol: ProtocolConfig, seed: int) -> list[Label]
     if protocol.class_order == "label":
         return labels
     if protocol.class_order == "shuffled":
-        shuffled: list[Label] = np.random.default_rng([seed, 1]).permutation(labels).tolist()
-        return shuffled
+        return list(np.random.default_rng([seed, 1]).permutation(labels).tolist())
     if protocol.class_order == "size":
         return [labels[place] for place in np.argsort(-sizes, kind="stable")]
     if sorted(protocol.class_order, key=str) != sorted(labels, key=str):
@@ -70,8 +69,7 @@ def assign_parts(
     y: Labels, protocol: ProtocolConfig, seed: int, given: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int8], list[Label]]:
     """Train, validation, test or context for every node, and the classes that are dropped; -1 for nodes not used."""
-    is_given = protocol.parts == "given"
-    part, lacking = _given_parts(y, given) if is_given else _drawn_parts(y, protocol, seed)
+    part, lacking = _given_parts(y, given) if protocol.parts == "given" else _drawn_parts(y, protocol, seed)
     if lacking and protocol.small_classes == "error":
         sizes = ", ".join(f"class {label} ({np.sum(y == label)} node(s))" for label in lacking[:5])
         raise DataError(

@@ -2,18 +2,20 @@
 
 import hashlib
 import weakref
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from ipal.config import MOST_TASKS, Count, ProtocolConfig, RunConfig
-from ipal.data.dataset import Dataset, NodeFacts
+from ipal.config import MOST_TASKS, Count, ProtocolConfig, RunConfig, Section
+from ipal.data.dataset import Dataset
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Label, Labels
-from ipal.data.streams.base import Stream
 from ipal.data.streams.splits import (
     CONTEXT,
     TEST,
@@ -28,6 +30,7 @@ from ipal.data.streams.splits import (
 )
 from ipal.data.task import LabelledNodes, Task, TestSplit
 from ipal.errors import DataError
+from ipal.system.memory_budget import Budget
 
 SHOTS = 5
 """Place of the seed of a random draw, after those of online.py."""
@@ -35,30 +38,32 @@ DOMAINS = 3
 """Domains by degree, where nobody says how many."""
 
 
-class TaskStream(Stream):
-    """Class-incremental, as in the paper: a graph cut by classes into tasks. Their graphs are made when asked for.
+class TaskStream:
+    """Class-incremental, as in the paper: a graph cut by classes into tasks, whose graphs are made when asked for.
 
-    `split` says how many classes each task brings; None (as `Dataset.split` where no benchmark fixes one) leaves it to
-    `default_split`. `facts` are what else is known of nodes, as a `Dataset` says it.
+    A subclass with a `name` is another stream: `protocol.stream` chooses it by that name. `split` says how many classes
+    each task brings; None leaves it to `default_split`. `facts` are those of a `Dataset`.
     """
 
-    name = "class"
-    gives = frozenset({"boundaries", "whole tasks", "whole classes"})
+    name: ClassVar[str] = "class"
+    gives: ClassVar[frozenset[str]] = frozenset({"boundaries", "whole tasks", "whole classes"})
+    """What a learner may rely on: boundaries (tasks come one after the other), whole tasks, whole classes (all nodes at
+    once); see `Learner.needs`."""
 
-    class Settings(Stream.Settings):
+    class Settings(Section):
+        """Settings of its own, which stand under `protocol.stream` beside the name."""
+
         classes: Count | None = None
         """So many classes are learned, the first of the order; others are left out of the graph. None: all."""
         shots: Count | None = None
         """Most labelled nodes of a class in each task after the first; further training nodes stay in the graph without
         a role. None: all."""
 
-        @model_serializer(mode="wrap")
-        def _serialised(self, plain: SerializerFunctionWrapHandler) -> Any:
-            """Without what is left open."""
-            open_ = {name for name in ("classes", "shots") if getattr(self, name) is None}
-            return {name: value for name, value in plain(self).items() if name not in open_}
-
     settings: Settings
+    classes: Sequence[Sequence[Label]]
+    """The labels of each task. A class may be in several tasks."""
+    budget: Budget | None = None
+    """Main memory for graphs that are made of parts of the whole one; None for no limit."""
 
     def __init__(
         self,
@@ -67,15 +72,25 @@ class TaskStream(Stream):
         split: tuple[int, ...] | None,
         protocol: ProtocolConfig,
         seed: int,
-        facts: NodeFacts | None = None,
+        facts: Mapping[str, NDArray[np.int64]] = MappingProxyType({}),
     ) -> None:
-        self.protocol, self.graph, self.y, self.seed = protocol, graph, y, seed
+        self.protocol, self.graph, self.y, self.seed, self.facts = protocol, graph, y, seed, facts
         self.settings = self.Settings.model_validate(protocol.stream.settings)
-        self.facts = facts or NodeFacts()
-        self.part, self.dropped = assign_parts(y, protocol, seed, self.facts.parts)
-        order = self._learned(order_classes(y[self.part >= 0], protocol, seed))
+        self.part, self.dropped = assign_parts(y, protocol, seed, self.facts.get("split"))
+        order = order_classes(y[self.part >= 0], protocol, seed)
+        learned = self.settings.classes or len(order)
+        if learned > len(order):
+            raise DataError(f"protocol.stream.classes is {learned}, but there are {len(order)} classes: set fewer.")
+        self.dropped += order[learned:]
+        self.part[np.isin(y, order[learned:])] = -1
+        order = order[:learned]
         self.task_of = np.where(self.part >= 0, self.tasks_of_nodes(order, split), -1)
-        self._label_few()
+        if (shots := self.settings.shots) is not None:
+            later = np.flatnonzero((self.task_of > 0) & (self.part == TRAIN))
+            _, group = np.unique(y[later], return_inverse=True)
+            group = group * (self.task_of.max() + 1) + self.task_of[later]
+            kept = at_most(group, shots, np.random.default_rng([seed, SHOTS]))
+            self.part[np.delete(later, kept)] = CONTEXT
         self.untested = (self.part == TRAIN) | (self.part == CONTEXT)
         number = int(self.task_of.max()) + 1
         for part, what in ((TRAIN, "training"), (VALIDATION, "validation"), (TEST, "test")):
@@ -86,6 +101,12 @@ class TaskStream(Stream):
         self.classes = [[label for label in order if (y[mine] == label).any()] for mine in arrived]
         self._graphs: dict[tuple[int, bool, bool], tuple[Graph, Nodes]] = {}
 
+    @classmethod
+    def of(cls, dataset: Dataset, config: RunConfig) -> Self:
+        """The stream of a run. What the configuration leaves open, as `split`, is decided here."""
+        split = config.split or dataset.split
+        return cls(dataset.graph, dataset.y, split, config.protocol, config.seed, dataset.facts)
+
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         """The task of every node; here that of its class. `order` are the classes as they are to be learned."""
         task_of = np.full(len(self.y), -1, dtype=np.int64)
@@ -94,44 +115,51 @@ class TaskStream(Stream):
             task_of[np.isin(self.y, classes)] = index
         return task_of
 
-    def _learned(self, order: list[Label]) -> list[Label]:
-        """The classes to learn; the others are dropped."""
-        # A stream that is built on this one may have settings of its own only.
-        number = getattr(self.settings, "classes", None) or len(order)
-        if number > len(order):
-            raise DataError(f"protocol.stream.classes is {number}, but there are {len(order)} classes: set fewer.")
-        self.dropped = [*self.dropped, *order[number:]]
-        self.part[np.isin(self.y, order[number:])] = -1
-        return order[:number]
-
-    def _label_few(self) -> None:
-        """Leave every class at most `shots` training nodes in each task after the first."""
-        shots = getattr(self.settings, "shots", None)
-        if shots is None:
-            return
-        later = np.flatnonzero((self.task_of > 0) & (self.part == TRAIN))
-        _, group = np.unique(self.y[later], return_inverse=True)
-        group = group * (self.task_of.max() + 1) + self.task_of[later]
-        kept = at_most(group, shots, np.random.default_rng([self.seed, SHOTS]))
-        self.part[np.delete(later, kept)] = CONTEXT
-
-    @classmethod
-    def of(cls, dataset: Dataset, config: RunConfig) -> Self:
-        split = config.split or dataset.split
-        return cls(dataset.graph, dataset.y, split, config.protocol, config.seed, dataset)
-
     @property
     def split_hash(self) -> str:
         """Identifies which node is in which task and part."""
         return hashlib.sha256(self.task_of.tobytes() + self.part.astype(np.int64).tobytes()).hexdigest()
 
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    @property
+    def batches(self) -> Sequence[int]:
+        """In how many batches each task comes."""
+        return [1] * len(self)
+
+    @property
+    def revisits(self) -> bool:
+        """Whether nodes of earlier tasks pass messages again although training graphs are isolated."""
+        return False
+
+    def within(self, budget: Budget) -> Self:
+        """The same stream for one run: what it makes keeps to a budget, and is kept no longer than the run."""
+        mine = copy(self)
+        mine.budget = budget
+        return mine
+
+    def is_tested_after(self, index: int, number: int) -> bool:
+        """Whether a learner is tested after this batch, too. It always is after the last one of a task."""
+        return False
+
+    def is_tested_before(self, index: int) -> bool:
+        """Whether a task is also tested before it is learned: here where each of its classes is in an earlier one."""
+        return index > 0 and {*self.classes[index]} <= {label for task in self.classes[:index] for label in task}
+
     def task(self, index: int) -> Task:
+        """What is learned as number `index`: all of it, if it comes in batches."""
         everything = self.protocol.visibility == "transductive"
         graph, nodes = self._graph_on(index, self.protocol.train_graph == "seen", everything)
         mine = np.flatnonzero((self.task_of[nodes] == index) & (self.part[nodes] == TRAIN))
         return Task(graph=graph, nodes=mine, labels=self.y[nodes[mine]], origin=nodes)
 
+    def batch(self, index: int, number: int) -> Task:
+        """What the learner gets of task `index` as its batch `number`; the whole task where there is but one."""
+        return self.task(index)
+
     def test_splits(self, learned: int) -> list[TestSplit]:
+        """The tests of tasks 0 to `learned`, as they are after task `learned`. They may share a graph."""
         seen = self.protocol.test_graph == "seen"
         graphs = [self._graph_on(learned if seen else index, seen, True) for index in range(learned + 1)]
         return [self.tested(*graph, self.task_of[graph[1]] == index) for index, graph in enumerate(graphs)]
@@ -143,7 +171,9 @@ class TaskStream(Stream):
         return TestSplit(graph, LabelledNodes(validation, y[validation]), LabelledNodes(test, y[test]))
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "dropped_classes": self.dropped, "split_hash": self.split_hash}
+        """Plain facts for the record of a run."""
+        classes = [list(task) for task in self.classes]
+        return {"stream": self.name, "classes": classes, "dropped_classes": self.dropped, "split_hash": self.split_hash}
 
     def sizes(self) -> list[tuple[int, int]]:
         """Nodes and edges of each task's own graph, counted without making it."""
@@ -185,7 +215,7 @@ class TimeIncremental(TaskStream):
     """Periods of about as many nodes each; nodes of one time are in one period. Classes come, stay and return."""
 
     name = "time"
-    gives = Stream.gives
+    gives = TaskStream.gives - {"whole classes"}
 
     class Settings(TaskStream.Settings):
         periods: int = Field(5, ge=2, le=1000)
@@ -194,18 +224,17 @@ class TimeIncremental(TaskStream):
     settings: Settings
 
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
-        if self.facts.time is None:
+        time = self.facts.get("time")
+        if time is None:
             raise DataError(
-                f"The stream '{self.name}' needs the time of every node, which this dataset does not have: add an "
-                "array 'time' of whole numbers to its .npz file."
+                f"The stream '{self.name}' needs the time of every node: add an array 'time' to the .npz file."
             )
-        times, which, count = np.unique(self.facts.time, return_inverse=True, return_counts=True)
+        times, which, count = np.unique(time, return_inverse=True, return_counts=True)
         middle = np.cumsum(count) - count / 2  # of the nodes of each time, in the order of all
         period = np.asarray(self.settings.periods * middle / len(which), dtype=np.int64)
         if len(np.unique(period)) < self.settings.periods:
             raise DataError(
-                f"The times of the nodes ({len(times)} different ones) do not make {self.settings.periods} periods: "
-                "set a smaller protocol.stream.periods."
+                f"{len(times)} times do not make {self.settings.periods} periods: lower protocol.stream.periods."
             )
         return period[which]
 
@@ -219,7 +248,7 @@ class DomainIncremental(TaskStream):
     ascending order; without such numbers, every class is cut by the number of neighbours of its nodes, least first."""
 
     name = "domain"
-    gives = Stream.gives
+    gives = TaskStream.gives - {"whole classes"}
 
     class Settings(TaskStream.Settings):
         parts: Annotated[int, Field(ge=2, le=1000)] | None = None
@@ -228,7 +257,7 @@ class DomainIncremental(TaskStream):
     settings: Settings
 
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
-        asked, domain = self.settings.parts, self.facts.domain
+        asked, domain = self.settings.parts, self.facts.get("domain")
         if domain is None:
             return cut_evenly(self.y, np.diff(self.graph.indptr), asked or DOMAINS)
         numbers, which = np.unique(domain, return_inverse=True)
@@ -253,9 +282,8 @@ class GraphSequence(TaskStream):
     settings: Settings
 
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
-        domain = np.zeros(1) if self.facts.domain is None else self.facts.domain
-        self.domains, which = np.unique(domain, return_inverse=True)
-        number = len(self.domains)
+        domains, which = np.unique(self.facts.get("domain", [0]), return_inverse=True)
+        number = len(domains)
         if number < 2:
             raise DataError(
                 f"The stream '{self.name}' needs several graphs, and this dataset is one: name more with commas, as "
@@ -270,12 +298,7 @@ class GraphSequence(TaskStream):
                 f"Class {again[0]} is in several graphs: give the classes of each graph numbers of their own, or set "
                 "protocol.stream=domain, where classes come again."
             )
-        self.domains = np.roll(self.domains, -first)
         return np.asarray((which - first) % number, dtype=np.int64)
-
-    def describe(self) -> dict[str, Any]:
-        """With the domain that each task is."""
-        return {**super().describe(), "domains": self.domains.tolist()}
 
 
 class Returning(TaskStream):
@@ -285,7 +308,7 @@ class Returning(TaskStream):
     """
 
     name = "returning"
-    gives = Stream.gives
+    gives = TaskStream.gives - {"whole classes"}
 
     class Settings(TaskStream.Settings):
         parts: int = Field(4, ge=2, le=1000)

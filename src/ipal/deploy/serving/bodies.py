@@ -270,7 +270,7 @@ def _with_degree(graph: Graph, degree: NDArray[Any], weighted: bool) -> Graph:
             "here."
         )
     whole = degree if weighted else degree.astype(np.int64)
-    return Graph.of(graph.x, replace(graph.neighbours, whole_degree=whole), symmetric=graph.symmetric)
+    return Graph(graph.x, replace(graph.neighbours, whole_degree=whole), symmetric=graph.symmetric)
 
 
 # ---------------------------------------------------------------------- wide tables in JSON

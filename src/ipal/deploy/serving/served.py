@@ -171,7 +171,7 @@ class Served:
     def _load(self, content: bytes) -> Loaded:
         model = loaded(Snapshot.of(content, self._path), self._path)
         x = sp.csr_array(np.ones((2, model.num_features), dtype=np.float32))
-        predict(model, Graph.of(x, Neighbours.none(2), symmetric=True))  # all libraries are loaded then, too
+        predict(model, Graph(x, Neighbours.none(2), symmetric=True))  # all libraries are loaded then, too
         directed = model.schema.directed if self._directed is None else self._directed
         return Loaded(model, _version(content), directed, self._limits)
 

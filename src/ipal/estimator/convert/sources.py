@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ipal.data.dataset import Dataset
+from ipal.data.dataset import FACTS, Dataset
 from ipal.data.datasets import checked, load_to_predict
-from ipal.data.datasets.readers import FACTS, RawGraph
+from ipal.data.datasets.readers import RawGraph
 from ipal.data.datasets.tables import Roles, Table, assembled, read_tables
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import NO_NAME

@@ -29,7 +29,7 @@ def disjoint_union(a: Task, b: Task) -> Task:
     neighbours = joined([a.graph.neighbours, b.graph.neighbours])
     origin = None if a.origin is None or b.origin is None else np.concatenate([a.origin, b.origin])
     nodes, labels = np.concatenate([a.nodes, b.nodes + shift]), np.concatenate([a.labels, b.labels])
-    return Task(Graph.of(x, neighbours), nodes, labels, origin)
+    return Task(Graph(x, neighbours), nodes, labels, origin)
 
 
 def grown(known: Task, task: Task) -> Task | None:
@@ -56,14 +56,14 @@ def excerpt(task: Task, chosen: NDArray[np.int64], hops: int, budget: Budget | N
 
 def owned(task: Task) -> Task:
     """The same task in memory of its own: what a caller passed may be overwritten."""
-    graph = Graph.of(task.graph.x.copy(), task.graph.neighbours, symmetric=task.graph.symmetric)
+    graph = Graph(task.graph.x.copy(), task.graph.neighbours, symmetric=task.graph.symmetric)
     origin = None if task.origin is None else task.origin.copy()
     return Task(graph, task.nodes.copy(), task.labels.copy(), origin)
 
 
 def without_edges(task: Task) -> Task:
     """The same nodes, each alone with its self-loop."""
-    alone = Graph.of(task.graph.x, Neighbours.none(task.graph.num_nodes), symmetric=True)
+    alone = Graph(task.graph.x, Neighbours.none(task.graph.num_nodes), symmetric=True)
     return Task(alone, task.nodes, task.labels)
 
 

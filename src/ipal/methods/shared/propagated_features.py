@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ipal.backend.checks import check_counts, require
 from ipal.config import Hops, Restart
-from ipal.data.derived import Derives
-from ipal.data.graph import Graph
+from ipal.data.graph import Derives, Graph
 from ipal.data.task import Task
 from ipal.methods.base import Compute, OnePass, relative_distance, with_middle
 
