@@ -30,7 +30,7 @@ from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
 from ipal.errors import ConfigError, IpalError, StoreError
 from ipal.runs.records import Confusion, Environment, Result, stream_in_words
-from ipal.system.documents import Record, read_json, read_yaml_node, write_yaml, yaml_value
+from ipal.system.documents import Record, read_json, read_yaml, write_yaml
 from ipal.system.files import (
     alone_with,
     explain_write_failure,
@@ -96,7 +96,7 @@ class RunFolder:
     def config(self) -> RunConfig:
         """The configuration, with its hash checked against the folder's name."""
         with self._reading("config.yaml"):
-            tree = yaml_value(read_yaml_node(self.path / "config.yaml"))
+            tree = read_yaml(self.path / "config.yaml")
         if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
             raise self._damaged("config.yaml")
         try:
