@@ -18,8 +18,6 @@ from ipal.runs.manifest import Failure, GridPoint, Manifest, ManifestRow, Settin
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder
 
-MOST_EXTENSIONS = 4
-"""How often a grid grows."""
 ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": local, "ray": ray_cluster}
 """Executors by name, made from the address of a cluster."""
 
@@ -28,8 +26,7 @@ ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": local, "ray": ray
 class BenchRow:
     """An entry with its runs: a row of the table in progress.
 
-    With seeds of their own to choose by (`tuning_seeds`), a grid grows where the best value lies at its edge, and the
-    chosen point is then run with the seeds that are reported.
+    With seeds of their own to choose by (`tuning_seeds`), the chosen point is run again with those reported.
     """
 
     entry: ExperimentEntry
@@ -45,7 +42,6 @@ class BenchRow:
     chosen: GridPoint | None = None
     """The chosen point, after all runs; None if no point has all its runs."""
     failures: dict[str, str] = field(default_factory=dict)
-    extensions: int = 0
 
     @property
     def has_own_seeds(self) -> bool:
@@ -63,25 +59,11 @@ class BenchRow:
         return {name: value for name, value in chosen.items() if given.get(name, value) != value}
 
     def goes_on(self) -> bool:
-        """Whether more runs are planned, now that a point is chosen: beyond the edge of the grid, or to be reported."""
+        """Whether more runs are planned, now that a point is chosen: those to be reported."""
         if self.chosen is None or not self.has_own_seeds or self.reported is not None:
             return False
-        best = self.chosen.settings
-        further = list(self._beyond(best)) if self.extensions < MOST_EXTENSIONS else []
-        self.extensions += 1
-        self.points += further
-        if not further:
-            self.reported = self.make(best, self.reported_seeds)
+        self.reported = self.make(self.chosen.settings, self.reported_seeds)
         return True
-
-    def _beyond(self, best: Settings) -> Iterator[GridPoint]:
-        """Points one step further for every setting whose best value is the least or the greatest of those tried."""
-        tried = [point.settings for point in self.points]
-        for name in self.searched:
-            value = beyond([settings[name] for settings in tried], best[name])
-            if value is not None and best | {name: value} not in tried:
-                with suppress(ConfigError):  # no value of this setting
-                    yield self.make(best | {name: value}, self.seeds)
 
 
 @dataclass(eq=False)
@@ -184,27 +166,6 @@ def choose(points: Sequence[GridPoint], scores: Mapping[str, float]) -> GridPoin
     known = {run for run, score in scores.items() if math.isfinite(score)}
     whole = [point for point in points if known >= set(point.runs)]
     return max(whole, key=lambda point: statistics.fmean(scores[run] for run in point.runs), default=None)
-
-
-def beyond(values: Sequence[Any], best: Any) -> float | int | None:
-    r"""The next value of a grid whose best one lies at its edge; None where it lies inside, or is no positive number.
-
-    .. math:: v_n \cdot v_n / v_{n-1} \quad \text{above}, \qquad v_1 \cdot v_1 / v_2 \quad \text{below}
-
-    Whole numbers stay whole while they are above zero.
-    """
-    if len(set(values)) < 2 or not all(type(value) in (int, float) for value in values):
-        return None
-    known = sorted(set(values))
-    if best == known[-1] and known[-2] > 0:
-        further = float(f"{best * best / known[-2]:.6g}")
-    elif best == known[0] and best > 0:
-        further = float(f"{best * best / known[1]:.6g}")
-    else:
-        return None
-    if all(type(value) is int for value in values) and round(further) > 0:
-        return round(further) if round(further) != best else None
-    return further if math.isfinite(further) and further > 0 else None
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
