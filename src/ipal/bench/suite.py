@@ -268,11 +268,8 @@ def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine) ->
 
 def _record(entry: ExperimentEntry, row: BenchRow | None, before: ManifestRow | None) -> ManifestRow:
     """The manifest row of an entry: of this bench, or of an earlier one if this one leaves it out."""
-    if before and before.method != entry.method:
-        before = None
-    if row is None and before:
+    if row is None and before and before.method == entry.method:
         return before
-    grid = {name: tuple(values) for name, values in entry.grid.items()}
     point, tried, failures = None, tuple[GridPoint, ...](), dict[str, str]()
     if row is not None:
         failures = row.failures
@@ -282,16 +279,13 @@ def _record(entry: ExperimentEntry, row: BenchRow | None, before: ManifestRow | 
             point = None  # the runs it was chosen by are no result
         if row.searched and (row.chosen or row.failures):
             tried = tuple(row.points)
-        elif not row.searched and before and before.grid == grid:
-            # The search of an earlier bench, if these settings are among those it tried.
-            tried = before.tried if row.points[0].settings in [one.settings for one in before.tried] else ()
     return ManifestRow(
         label=entry.label,
         method=entry.method,
         stores_exemplars=METHODS.find(entry.method).keeps != "statistics",
         settings=point.settings if point else entry.own,
         runs=point.runs if point else (),
-        grid=grid,
+        grid={name: tuple(values) for name, values in entry.grid.items()},
         tried=tried,
         failures=tuple(Failure(run=run, reason=why) for run, why in failures.items()),
     )

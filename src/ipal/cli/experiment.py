@@ -56,7 +56,7 @@ def run(
     memory_limit: Annotated[
         str | None,
         Option(
-            help="Limit of main memory, as 8GB: chooses full graphs, sampled batches or pieces automatically.",
+            help="Limit of main memory, as 8GB: chooses full graphs, mini-batches and pieces.",
             rich_help_panel=RARE,
         ),
     ] = None,
@@ -196,7 +196,8 @@ def _made(resolved: "Resolved", runs: Path, limit: str | None, checkpoint_every:
         from ipal.runs import memory_plan
 
         way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
-        render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
+        how = "mini-batches" if way.config.protocol.batch != "full" else "full graphs"
+        render.note(f"Within {limit}: {how}, which takes at least about {way.bytes / memory_plan.GIB:.1f} GiB")
         resolved, budget = replace(resolved, config=way.config), way.budget
     folder = RunStore(runs).folder_for(resolved.config)
     if folder.is_finished:

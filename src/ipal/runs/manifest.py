@@ -49,7 +49,7 @@ class ManifestRow(Section):
     grid: dict[str, tuple[Any, ...]]
     """The grid of the file."""
     tried: tuple[GridPoint, ...] = ()
-    """Every point of the grid that was searched, also by an earlier bench with the same grid."""
+    """Every point of the grid that was searched."""
     failures: tuple[Failure, ...] = ()
 
 
