@@ -174,7 +174,6 @@ def _manifest(runs: list[str]) -> dict[str, Any]:
         "failures": [],
     }
     return {
-        "format": 1,
         "name": "study",
         "about": "",
         "kind": "study",

@@ -96,8 +96,8 @@ def test_entries_left_out_stay_as_an_earlier_bench_left_them(tmp_path):
     [
         (None, "There is no manifest"),
         (b"{", "is damaged"),
-        (b'{"format": 1}', "is damaged"),
-        (b'{"format": 2}', "of another version"),
+        (b'{"name": "x"}', "is damaged"),
+        (b'{"other": 2}', "of another version"),
     ],
 )
 def test_a_damaged_manifest_gets_a_sentence_and_is_replaced_by_the_next_bench(tmp_path, content, words):

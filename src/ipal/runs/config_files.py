@@ -25,8 +25,7 @@ def read_config_file(path: Path) -> Tree:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"The configuration file {path} must hold settings as 'name: value' lines.")
-    # The format version in a stored run's config.yaml is no setting.
-    return {key: value for key, value in tree.items() if key != "format"}
+    return tree
 
 
 def presets() -> dict[str, Path]:

@@ -56,7 +56,6 @@ class ManifestRow(Section):
 class Manifest(Section):
     """The rows of one experiment file."""
 
-    format: Literal[1] = 1
     name: str
     about: str = ""
     kind: Kind
