@@ -112,9 +112,8 @@ class PrototypeMemory:
     def merged(self, places: Tensor, classes: int) -> "PrototypeMemory":
         """Classes pooled as in `learned`: class i becomes a part of class `places[i]` of so many."""
         found = PrototypeMemory.empty(self.mean.shape[1], self.mean.device).padded(classes)
-        for row, place in enumerate(places.split(1)):
-            one = slice(row, row + 1)
-            found = found.learned(place, self.mean[one], self.variance[one], self.count[one])
+        for one in (slice(row, row + 1) for row in range(len(self))):
+            found = found.learned(places[one], self.mean[one], self.variance[one], self.count[one])
         return found
 
     def draw(self, k: int, generator: torch.Generator) -> Tensor:
