@@ -212,7 +212,7 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
         for one in catalog.names_in(given["dataset"], Path("nowhere")):
             assert catalog.find(one, Path("nowhere")), place
     if "settings" in given:
-        options = RunConfig.model_fields.keys() - {"settings", "split", "seed", "protocol", "plugins"} | {"preset"}
+        options = RunConfig.model_fields.keys() - {"settings", "split", "seed", "protocol"} | {"preset"}
         options = {one: given[one] for one in options & given.keys()}
         for method in given["methods"].split(",") if name == "drift" else [given.get("method")]:
             others = METHODS.keys() - {method} if name == "drift" else set()

@@ -80,7 +80,6 @@ def write_result(
             "stores_all_tasks": config.method == "joint",
             "nodes_behind_class": dict.fromkeys(names, 30),
         },
-        "plugins": {},
         **more,
     }
     folder = RunStore(runs).folder_for(config)

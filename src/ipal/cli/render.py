@@ -238,7 +238,6 @@ def _protocol(content: dict[str, Any]) -> dict[str, str]:
     return {
         "classes": "; ".join(", ".join(map(str, names)) for names in classes) if has_names else "",
         "protocol": f"{stream_in_words(protocol['stream'])}, {graphs}, {protocol['accuracy']} accuracy{batch}",
-        "plugins": ", ".join(map(" ".join, content["plugins"].items())),
     }
 
 

@@ -121,7 +121,6 @@ class Result(Record):
     timing: Timing
     peak_memory_bytes: Bytes
     retained: Retained
-    plugins: dict[str, str]
 
     @model_validator(mode="after")
     def _is_of_one_size(self) -> Self:

@@ -218,7 +218,7 @@ class RunStore:
         Only the methods know all defaults, and with them a folder's name, and they load torch.
         """
         found = (RunFolder(path.parent) for path in self.root.glob(f"*/{_mark(request)}"))
-        return next((folder for folder in found if folder.is_finished and not folder.config().plugins), None)
+        return next((folder for folder in found if folder.is_finished), None)
 
     def find(self, name: str) -> RunFolder:
         """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""

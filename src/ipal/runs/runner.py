@@ -366,7 +366,6 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
         },
         "peak_memory_bytes": progress.peak_memory_bytes,
         "retained": model.memory_report(),
-        "plugins": config.plugins,
     }
 
 
