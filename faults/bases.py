@@ -171,7 +171,7 @@ def _manifest(runs: list[str]) -> dict[str, Any]:
         "runs": runs,
         "grid": {"ipal.gamma": [0.5]},
         "tried": [{"settings": {"ipal.gamma": 0.5}, "runs": runs}],
-        "failures": [],
+        "failures": {},
     }
     return {
         "name": "study",

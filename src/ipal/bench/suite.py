@@ -14,7 +14,7 @@ from ipal.bench.ray_executor import ray_cluster
 from ipal.data.datasets.catalog import data_root
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
-from ipal.runs.manifest import Failure, GridPoint, Manifest, ManifestRow, Settings, manifest_path, read_manifest
+from ipal.runs.manifest import GridPoint, Manifest, ManifestRow, Settings, manifest_path, read_manifest
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder
 
@@ -287,5 +287,5 @@ def _record(entry: ExperimentEntry, row: BenchRow | None, before: ManifestRow | 
         runs=point.runs if point else (),
         grid={name: tuple(values) for name, values in entry.grid.items()},
         tried=tried,
-        failures=tuple(Failure(run=run, reason=why) for run, why in failures.items()),
+        failures=failures,
     )

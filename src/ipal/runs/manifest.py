@@ -29,13 +29,6 @@ class GridPoint(Section):
     """Names of run folders, in the order of the seeds."""
 
 
-class Failure(Section):
-    """A failed run, and why."""
-
-    run: Name
-    reason: str
-
-
 class ManifestRow(Section):
     """One row."""
 
@@ -50,7 +43,8 @@ class ManifestRow(Section):
     """The grid of the file."""
     tried: tuple[GridPoint, ...] = ()
     """Every point of the grid that was searched."""
-    failures: tuple[Failure, ...] = ()
+    failures: dict[Name, str]
+    """Runs that have failed, and why."""
 
 
 class Manifest(Section):
