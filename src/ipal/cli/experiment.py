@@ -277,5 +277,4 @@ def _offered(what: str) -> list[dict[str, Any]]:
 def _with_packages(registry: Registry[Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows, and the names of what installed packages offer, which is not loaded."""
     rows = [*rows, *({"name": name} for name in registry.entries)]
-    packages = [registry.package(row["name"]) for row in rows]
-    return [{**row, "plugin": package and str(package)} for row, package in zip(rows, packages, strict=True)]
+    return [{**row, "plugin": registry.package(row["name"])} for row in rows]
