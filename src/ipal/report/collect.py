@@ -91,17 +91,11 @@ class Run:
     def config(self) -> RunConfig:
         return self.folder.config()
 
-    @cached_property
-    def environment(self) -> dict[str, Any]:
-        """Versions and machine, without paths of the user: a page may be shared."""
-        known = self.folder.environment()
-        return {name: value for name, value in known.items() if name not in {"data_root", "command"}}
-
     @property
     def machine(self) -> str:
         """What its times were measured on; scores do not need it, so it may be missing."""
         try:
-            known = self.environment
+            known = self.folder.environment()
             return f"{known['device_name'] or known['processor']}, threads: {known['threads']}"
         except (StoreError, KeyError):
             return "unknown machine"
@@ -120,17 +114,6 @@ class Run:
             path = self.folder.path / "confusion.json"
             raise StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
         return found
-
-    def as_plain(self) -> dict[str, Any]:
-        """All of it as plain data: everything that a page can show has been read."""
-        return {
-            "run": self.name,
-            "config": self.config.to_tree(),
-            "environment": self.environment,
-            "result": self.result.model_dump(mode="json", exclude_unset=True),
-            "history": self.history,
-            "confusion": self.confusion.model_dump(),
-        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,14 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from ipal.report import paper, tables
 from ipal.report.cells import signless
 from ipal.report.collect import Comparison, ReportRow, Run
 from ipal.report.page import plots
-from ipal.report.page.plots import Chart, Fact, Page, PageSection, Spec
-from ipal.report.page.sections import matrix_spec
+from ipal.report.page.plots import Chart, Page, PageSection, Spec
 from ipal.report.page.single import flat
 from ipal.report.statistics import paired_interval, spread
 
@@ -21,30 +18,15 @@ def several_runs(benches: Sequence[Comparison], runs: Sequence[Run], unread: Seq
     """A comparison of benches, as they are, and of runs; `unread` are remarks on runs that are missing."""
     grouped, clashes = comparisons(runs)
     found = [*benches, *grouped]
-    every = [run for one in found for run in one.runs]
     datasets = sorted({one.title.partition(":")[0] for one in found})
     about_data = {f"{run.dataset}: {run.result.data.remark}": None for run in runs if run.result.data.remark}
     return Page(
-        title=f"{len(every)} runs compared",
+        title=f"{sum(len(one.runs) for one in found)} runs compared",
         verdict=_verdict(found),
         subtitle=f"{', '.join(datasets)}. Runs that differ in the seed alone are one row.",
-        facts=[
-            Fact("runs", str(len(every)), "finished, each with its own folder"),
-            Fact("rows", str(sum(len(one.rows) for one in found)), "methods and settings, over seeds"),
-            Fact("graphs", str(len(datasets)), ", ".join(datasets)),
-        ],
-        warnings=[
-            *clashes,
-            *about_data,
-            *unread,
-            *(told for bench in benches for told in tables.remarks([bench])),
-        ],
+        facts=[],
+        warnings=[*clashes, *about_data, *unread, *tables.remarks(benches)],
         sections=[_section(one, with_verdict=len(found) > 1) for one in found],
-        download={
-            "runs": [
-                {"run": run.name, "result": run.result.model_dump(mode="json", exclude_unset=True)} for run in every
-            ]
-        },
         name="runs",
     )
 
@@ -128,7 +110,7 @@ def _section(found: Comparison, with_verdict: bool) -> PageSection:
         found.name,
         found.title,
         lead=" ".join([verdict(found)] * with_verdict + ["AP and AF on test nodes in %, mean ± standard deviation."]),
-        content=[*shown, *([_dynamics(found), _matrices(found)] if found.runs else ())],
+        content=[*shown, *([_dynamics(found)] if found.runs else ())],
         notes=[
             tables.legend([found], compared=True),
             f"Protocol: {tables.rules_in_words(found.protocol)}.",
@@ -157,18 +139,5 @@ def _dynamics(found: Comparison) -> Chart:
         "AP after each task",
         "A line is the mean over seeds, its band one standard deviation to each side; the thick line is the best. "
         "Click a name to hide it, twice to see it alone.",
-        plots.spec(lines, 440, plots.axis("after learning", names=names), down),
-    )
-
-
-def _matrices(found: Comparison) -> Chart:
-    rows = [row for row in found.rows if row.runs]
-    return Chart(
-        f"{found.name}-matrix",
-        "Accuracy matrix",
-        "Mean over seeds: a row is a moment, a column a task that is tested.",
-        {},
-        [row.title for row in rows],
-        [matrix_spec(np.mean([run.matrix for run in row.runs], axis=0)) for row in rows],
-        next((index for index, row in enumerate(rows) if row is found.best), 0),
+        {"traces": lines, "height": 440, "x": {"title": "after learning", "names": names}, "y": down},
     )

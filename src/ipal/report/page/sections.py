@@ -60,7 +60,7 @@ def _curve_chart(run: Run) -> Chart:
         "curve",
         "AP after each task",
         "The thick line is AP, the mean over the tasks seen so far; thin lines are these tasks.",
-        plots.spec(lines, 380, plots.axis("after learning", names=names), down),
+        {"traces": lines, "height": 380, "x": {"title": "after learning", "names": names}, "y": down},
     )
 
 
@@ -78,19 +78,17 @@ def _metrics_table(run: Run) -> CellTable:
 
 def classes_section(run: Run) -> PageSection:
     """Recall of every class after each task, and what its nodes are taken for."""
-    names, counts, task = run.confusion.classes, counts_of(run), run.task_of_class
+    names, counts = run.confusion.classes, counts_of(run)
     # Of every class after every task; None before it is learned, and without test nodes.
     after_task = [[row[place] for place, row in enumerate(shares(one))] for one in counts]
     recalls = [[one[place] if place < len(one) else None for one in after_task] for place in range(len(names))]
-    by_task = [grouped(one, task[: len(one)], max(task[: len(one)]) + 1) for one in counts]
     return PageSection(
         "classes",
         "Classes",
         lead="Recall of a class: the share of its test nodes that are predicted as that class.",
         content=[
             _recall_chart(names, recalls),
-            _confusion_chart("task", plots.tasks(len(run.matrix)), by_task),
-            _confusion_chart("class", names, counts),
+            _confusion_chart(names, counts),
             _class_table(run, counts[-1], recalls),
         ],
     )
@@ -108,9 +106,9 @@ def _recall_chart(names: Sequence[str], recalls: Sequence[plots.Values]) -> Char
     )
 
 
-def _confusion_chart(what: str, names: Sequence[str], counts: Sequence[Counts]) -> Chart:
-    """Which task or class is taken for which, after each task."""
-    titles = (f"true {what}", f"predicted {what}", "% of the row")
+def _confusion_chart(names: Sequence[str], counts: Sequence[Counts]) -> Chart:
+    """Which class is taken for which, after each task."""
+    titles = ("true class", "predicted class", "% of the row")
     hover = "{about} test nodes of {y} ({z:.1f} %)\nwere taken for {x}"
     specs = [
         plots.heat_map(
@@ -120,9 +118,9 @@ def _confusion_chart(what: str, names: Sequence[str], counts: Sequence[Counts]) 
         for one in counts
     ]  # fmt: skip
     return Chart(
-        f"{what}-confusion",
-        f"Which {what} is taken for which",
-        f"Where the test nodes of a {what} end up. Right of the diagonal, old ones are taken for newer ones.",
+        "confusion",
+        "Which class is taken for which",
+        "Where the test nodes of a class end up. Right of the diagonal, old ones are taken for newer ones.",
         {},
         [f"after {name}" for name in plots.tasks(len(specs))],
         specs,
@@ -176,12 +174,6 @@ def shares(counts: Counts) -> list[list[float | None]]:
     return [[round(100 * int(one) / total, 4) if (total := int(row.sum())) else None for one in row] for row in counts]
 
 
-def grouped(counts: Counts, group: Sequence[int], groups: int) -> Counts:
-    """Nodes by true and predicted group of classes, where `group` is that of each class."""
-    member = np.eye(groups, dtype=np.int64)[list(group)]
-    return np.asarray(member.T @ counts @ member)
-
-
 # ---------------------------------------------------------------------- training
 
 
@@ -201,20 +193,17 @@ def along_section(run: Run) -> PageSection | None:
         "along",
         "Accuracy along the stream",
         "Mean test accuracy over the tasks so far; AAUC is the mean of these points.",
-        plots.spec([line], 380, plots.axis("batches learned"), down, borders=borders),
+        {"traces": [line], "height": 380, "x": {"title": "batches learned"}, "y": down, "borders": borders},
     )
     lead = "Tasks came in batches of nodes, each seen once. The learner was also tested between them."
     return PageSection("along", "Along the stream", lead=lead, content=[chart])
 
 
-def training_section(run: Run) -> PageSection:
-    """The named loss terms, epoch by epoch."""
-    notes = [] if run.history else ["This run has no epochs, and so no loss to show."]
-    return PageSection("training", "Training", content=[_losses_chart(run)] if run.history else [], notes=notes)
-
-
-def _losses_chart(run: Run) -> Chart:
+def training_section(run: Run) -> PageSection | None:
+    """The named loss terms, epoch by epoch; None where nothing is trained."""
     history = run.history
+    if not history:
+        return None
     epochs, tasks = list(range(1, len(history) + 1)), [int(row["task"] or 0) for row in history]
     begins = [place for place, task in enumerate(tasks) if place == 0 or task != tasks[place - 1]]
     terms = [name for name in history[0] if name not in {"task", "epoch"}]
@@ -224,11 +213,12 @@ def _losses_chart(run: Run) -> Chart:
         )
         for index, term in enumerate(terms)
     ]
-    across, down = plots.axis("epochs, all tasks in a row"), plots.axis("value of the term", low=0)
+    across, down = {"title": "epochs, all tasks in a row"}, {"title": "value of the term", "low": 0}
     borders = [(place + 0.5, f"task {tasks[place] + 1}") for place in begins]
-    return Chart(
+    chart = Chart(
         "losses",
         "Loss terms over time",
         "Each term that the method adds up, as it was in each epoch; dotted lines are where a new task begins.",
-        plots.spec(lines, 380, across, down, together=True, borders=borders),
+        {"traces": lines, "height": 380, "x": across, "y": down, "together": True, "borders": borders},
     )
+    return PageSection("training", "Training", content=[chart])

@@ -38,7 +38,6 @@ def one_run(run: Run) -> Page:
         facts=headline(run),
         warnings=[f"About this graph: {result.data.remark}"] if result.data.remark else [],
         sections=[found for section in sections if (found := section(run))],
-        download=run.as_plain(),
         name=run.name,
     )
 
@@ -106,7 +105,7 @@ def setup_section(run: Run) -> PageSection:
         notes.append("Features of this graph were computed from all of it, not from one task at a time.")
     if dropped := run.result.protocol.dropped_classes:
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
-    asked = dict(run.environment.get("asked") or run.config.to_tree())
+    asked = dict(run.folder.environment().get("asked") or run.config.to_tree())
     if "settings" in asked:
         asked[run.config.method] = asked.pop("settings")
     return PageSection(
@@ -149,7 +148,7 @@ def _settings_table(config: RunConfig, asked: Mapping[str, Any]) -> CellTable:
 
 
 def _software_table(run: Run) -> CellTable:
-    known = run.environment
+    known = run.folder.environment()
     rows = [("run", run.name), ("graph (SHA-256)", run.result.data.hash)]
     rows.append(("split of nodes (SHA-256)", run.result.protocol.split_hash))
     rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]

@@ -59,7 +59,7 @@ def render(page: Page) -> str:
         policy=_policy(list(scripts.values())),
         style=_static("page.css"),
         scripts=scripts,
-        packed=packed({"charts": charts, "facts": page.download}),
+        packed=packed(charts),
     )
 
 

@@ -4,7 +4,7 @@
   const root = document.documentElement;
   const bytes = Uint8Array.from(atob(document.getElementById("packed").textContent), (sign) => sign.charCodeAt(0));
   const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const { charts, facts } = await new Response(unpacked).json();
+  const charts = await new Response(unpacked).json();
   const SHEET = 680; // pixels of a chart on paper
 
   // ------------------------------------------------------------------ theme
@@ -297,7 +297,6 @@
     else if (button.dataset.save === "csv") saveCsv(button);
     else if (button.dataset.save) saveImage(button.closest("figure"), button.dataset.save);
     else if ("copy" in button.dataset) copy(button);
-    else if (button.id === "download") save(`${fileName("facts")}.json`, "application/json", JSON.stringify(facts));
   });
 
   // ------------------------------------------------------------------ where one is on the page
