@@ -21,7 +21,7 @@ def test_the_folder_has_tables_pages_figures_and_an_index(command: Command, runs
     pictures = ["figure3-table2-cs", "figure4-table1-cs", "figure4-table1-proxy", "figure6"]
     assert names >= {f"figures/{name}.{suffix}" for name in pictures for suffix in ("svg", "png")}
     assert names >= {f"{table}.{suffix}" for table in ("table1", "table2") for suffix in ("md", "tex", "csv")}
-    assert names >= {"details-table1-cs.md", "further-table1-cs.md", "details-table2-cs.md", "runs.csv"}
+    assert names >= {"details-table1-cs.md", "further-table1-cs.md", "details-table2-cs.md"}
     index = (tmp_path / "out" / "README.md").read_text()
     assert all(f"({name})" in index for name in names if name != "README.md" and not name.endswith(".svg"))
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -170,13 +170,8 @@ def cells_csv(shown: CellTable) -> str:
             found[head] = cell.value
             if any(one.deviation is not None for one in column):
                 found[f"{head} (standard deviation)"] = cell.deviation
-    return to_csv(fields)
-
-
-def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows of equal fields; without a row there is not even a heading."""
-    text, listed = io.StringIO(), list(rows)
-    writer = csv.DictWriter(text, list(listed[0]) if listed else [], lineterminator="\n")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(fields[0]) if fields else heads, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(listed)
+    writer.writerows(fields)
     return text.getvalue()

@@ -309,7 +309,7 @@ def read_bench(manifest: Manifest, runs: Path) -> Comparison:
         manifest.kind,
         manifest.about,
         manifest.command,
-        [*about_data, *remarks, *_unequal_nodes(rows)],
+        [*about_data, *remarks],
         tried,
     )
 
@@ -320,11 +320,3 @@ def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
         with suppress(StoreError):  # a point with the seeds that can be read
             scores.append(float(RunFolder(runs / name).result()["validation"]["average_performance"]))
     return scores
-
-
-def _unequal_nodes(rows: Sequence[ReportRow]) -> list[str]:
-    nodes: dict[int, set[tuple[str, str]]] = {}
-    for run in (run for row in rows for run in row.runs):
-        nodes.setdefault(run.seed, set()).add((run.result.data.hash, run.result.protocol.split_hash))
-    seeds = ", ".join(str(seed) for seed in sorted(nodes) if len(nodes[seed]) > 1)
-    return [f"Rows differ in graph or split of nodes at seed {seeds}: no fair comparison."] if seeds else []

@@ -16,6 +16,7 @@ from ipal.report import cells, paper
 from ipal.report.cells import CellTable
 from ipal.report.figures import COLOURS, blank, write_figure
 from ipal.report.statistics import FEWEST, how_many, paired_interval, spread
+from ipal.report.tables import Captioned
 from ipal.system.files import make_folder, write_atomically
 
 MEASURES = {
@@ -76,24 +77,12 @@ def make_report(every: Sequence[Measurement], how: str, out: Path, command: str)
     """All tables and figures: the numbers as plain data, and the files written, the page first."""
     make_folder(out)
     numbers = summary(every)
+    made = Captioned("drift", table(numbers), caption(every), [command], verdicts(numbers), how)
     figures = {"figure1": planes, "figure5": hard_examples}
     images = [path for name, draw in figures.items() for path in write_figure(out / name, partial(draw, every))]
-    page = [
-        "# Drift of old classes' features",
-        f"{caption(every)} {how}",
-        f"```console\n{command}\n```",
-        cells.markdown(table(numbers)),
-        "\n".join(f"- {line}" for line in verdicts(numbers)),
-        *(f"![{path.stem}]({path.name})" for path in images if path.suffix == ".png"),
-    ]
-    files = {
-        "drift.md": "\n\n".join(filter(None, page)) + "\n",
-        "drift.tex": cells.latex(table(numbers), caption(every), "tab:drift"),
-        "drift.csv": cells.cells_csv(table(numbers)),
-        "steps.csv": cells.to_csv(
-            {"method": one.method, "seed": one.seed, **row} for one in every for row in one.steps
-        ),
-    }
+    shown = "\n\n".join(f"![{path.stem}]({path.name})" for path in images if path.suffix == ".png")
+    files = made.files
+    files["drift.md"] += f"\n{shown}\n" if shown else ""
     for name, text in files.items():
         write_atomically(out / name, text)
     return numbers, [*(out / name for name in files), *images]
@@ -104,11 +93,10 @@ def make_report(every: Sequence[Measurement], how: str, out: Path, command: str)
 
 def summary(every: Sequence[Measurement]) -> dict[str, Any]:
     """Mean and deviation over seeds; PR against PCL."""
-    by_method = {method: [one for one in every if one.method == method] for method in _methods(every)}
-    methods = {
-        method: {name: one._asdict() for name in NAMES if (one := spread([each.means[name] for each in mine]))}
-        for method, mine in by_method.items()
-    }
+    methods = dict[str, dict[str, Any]]()
+    for method in dict.fromkeys(one.method for one in every):
+        means = [one.means for one in every if one.method == method]
+        methods[method] = {name: one._asdict() for name in NAMES if (one := spread([each[name] for each in means]))}
     hard = [one.hard for one in every if one.hard]
     return {
         "seeds": sorted({one.seed for one in every}),
@@ -118,23 +106,12 @@ def summary(every: Sequence[Measurement]) -> dict[str, Any]:
     }
 
 
-def _methods(every: Sequence[Measurement]) -> list[str]:
-    return list(dict.fromkeys(one.method for one in every))
-
-
 def _compare(every: Sequence[Measurement], measure: str) -> dict[str, Any]:
-    pr, pcl = ([one for one in every if one.method == name] for name in paper.THEOREM1)
-    by_seed = [{one.seed: one.means[measure] for one in each} for each in (pr, pcl)]
-    interval = paired_interval(by_seed[0], by_seed[1])
-    high, low = (
-        {(one.seed, row["task"], row["class"]): row[measure] for one in each for row in one.steps} for each in (pr, pcl)
-    )
-    lower = float(np.mean([low[key] < high[key] for key in high.keys() & low.keys()]))
-    found: dict[str, float | None] = interval._asdict() if interval else dict.fromkeys(("difference", "low", "high"))
-    verdict = "undecided"
+    pr, pcl = ({one.seed: one.means[measure] for one in every if one.method == name} for name in paper.THEOREM1)
+    interval, verdict = paired_interval(pr, pcl), "undecided"
     if interval and not interval.low <= 0 <= interval.high:
         verdict = "supported" if interval.low > 0 else "contradicted"
-    return {"measure": measure, **found, "pcl_lower_share": lower, "verdict": verdict}
+    return {"measure": measure, "verdict": verdict, **(interval._asdict() if interval else {})}
 
 
 def caption(every: Sequence[Measurement]) -> str:
@@ -164,11 +141,10 @@ def verdicts(numbers: Mapping[str, Any]) -> list[str]:
     """One sentence for each quantity that should be lower for PCL than for PR, and on where hard examples lie."""
     lines = []
     for row in numbers["comparison"]:
-        share = f"PCL is lower in {100 * row['pcl_lower_share']:.0f} % of classes and tasks"
         found = f"with fewer than {FEWEST} seeds there is no interval"
-        if row["difference"] is not None:
+        if "difference" in row:
             found = f"PR − PCL {number(row['difference'])} [{number(row['low'])}, {number(row['high'])}] (95 %)"
-        lines.append(f"PCL < PR in {MEASURES[row['measure']]}: {row['verdict']}; {found}; {share}.")
+        lines.append(f"PCL < PR in {MEASURES[row['measure']]}: {row['verdict']}; {found}.")
     hard = numbers["hard"]
     if hard and "distance" in hard:
         ratio, margin = hard["distance"][0] / hard["distance"][1], hard["margin"]

@@ -169,10 +169,11 @@ class Captioned:
     stem: str
     """Of its files."""
     table: CellTable
-    benches: Sequence[Comparison]
-    """That its numbers are from."""
     caption: str
     """One sentence: what the numbers are."""
+    commands: Sequence[str]
+    """That make it again."""
+    remarks: Sequence[str]
     how: str = ""
     """How they were measured: under the caption in Markdown."""
     below: str = ""
@@ -181,10 +182,9 @@ class Captioned:
     @property
     def files(self) -> dict[str, str]:
         """As Markdown, LaTeX and CSV, by the names of the files."""
-        commands = "\n".join([*dict.fromkeys(bench.command for bench in self.benches), "ipal report"])
-        told = "\n".join(f"- {remark}" for remark in remarks(self.benches))
-        text = f"{self.caption} {self.how}".strip()
-        page = [text, f"```console\n{commands}\n```", markdown(self.table), self.below, told]
+        commands = "\n".join(["```console", *self.commands, "```"])
+        told = "\n".join(f"- {remark}" for remark in self.remarks)
+        page = [f"{self.caption} {self.how}".strip(), commands, markdown(self.table), self.below, told]
         return {
             f"{self.stem}.md": "\n\n".join(filter(None, page)) + "\n",
             f"{self.stem}.tex": latex(self.table, self.caption, f"tab:{self.stem}", self.below),
@@ -194,21 +194,25 @@ class Captioned:
 
 def all_tables(benches: Sequence[Comparison]) -> list[Captioned]:
     """Every table with its caption: those of the paper, then those of each bench."""
-    found = [
-        Captioned(kind, wide(chosen), chosen, f"AP and AF in %, {_over(chosen)}.", protocol(chosen), legend(chosen))
-        for kind, chosen in of_paper(benches).items()
-    ]
+    found = list[Captioned]()
+
+    def add(stem: str, made: CellTable, chosen: Sequence[Comparison], caption: str, how: str, below: str) -> None:
+        commands = [*dict.fromkeys(bench.command for bench in chosen), "ipal report"]
+        found.append(Captioned(stem, made, caption, commands, remarks(chosen), how, below))
+
+    for kind, chosen in of_paper(benches).items():
+        add(kind, wide(chosen), chosen, f"AP and AF in %, {_over(chosen)}.", protocol(chosen), legend(chosen))
     for bench in benches:
-        own = [bench]
+        own, how = [bench], protocol([bench])
         if bench.tried:
             text = f"{bench.title}: what settings were chosen from, by mean AP on validation nodes over seeds, in %."
-            found.append(Captioned(f"search-{bench.name}", search(bench), own, text, below="Best of a row in bold."))
+            add(f"search-{bench.name}", search(bench), own, text, "", "Best of a row in bold.")
         if bench.kind != "figure6":
-            how, text = protocol(own), f"{bench.title}: AP and AF in %, {_over(own)}."
-            found.append(Captioned(f"details-{bench.name}", details(bench), own, text, how, legend(own, compared=True)))
+            text = f"{bench.title}: AP and AF in %, {_over(own)}."
+            add(f"details-{bench.name}", details(bench), own, text, how, legend(own, compared=True))
             text = f"{bench.title}: further metrics, time and memory, {_over(own)}."
             how += f" Measured on: {'; '.join(machines(bench))}."
-            found.append(Captioned(f"further-{bench.name}", further(bench), own, text, how, legend(own)))
+            add(f"further-{bench.name}", further(bench), own, text, how, legend(own))
     return found
 
 
