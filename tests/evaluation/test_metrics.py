@@ -50,15 +50,6 @@ def test_learning_accuracy_by_hand() -> None:
     assert metrics.learning_accuracy(Scores(MATRIX)) == pytest.approx(90)
 
 
-def test_macro_f1_by_hand() -> None:
-    # a: 3 of 4 right and 1 of b taken for it, F1 = 6 / (6 + 1 + 1). b: 1 of 2 right, 1 of a taken for it: 2 / (2 + 2).
-    # c: none of its 2 nodes right, nothing taken for it: 0. d is only ever a wrong answer and is no class of the mean.
-    # e has no test node.
-    found = {"a": {"a": 3, "b": 1}, "b": {"a": 1, "b": 1}, "c": {"d": 2}, "e": {"e": 0}}
-    assert metrics.macro_f1(Scores(MATRIX, confusion=found)) == pytest.approx(100 * (6 / 8 + 2 / 4 + 0) / 3)
-    assert metrics.macro_f1(Scores(MATRIX)) is None
-
-
 def test_forward_transfer_by_hand() -> None:
     # Tasks 2 and 4 were tested before they were learned, among 4 and 5 classes: ((40 - 25) + (10 - 20)) / 2.
     before = [None, Before(accuracy=40.0, chance=25.0), None, Before(accuracy=10.0, chance=20.0)]
@@ -121,12 +112,11 @@ def test_stored_scores_are_those_after_each_task() -> None:
     rows = [[None if np.isnan(value) else value for value in row] for row in MATRIX.tolist()]
     result = {
         "accuracy_matrix": rows,
-        "validation": {},
         "before_learning": [None, {"accuracy": 9.0, "chance": 4.0}, None],
     }
     confusion = {"classes": ["7", "8"], "after_task": [[(0, 0, 2)], [(0, 1, 2)], [(0, 0, 1), (1, 0, 5)]]}
     first, second, third = metrics.stored_scores(result, confusion)
-    assert (first.test.tolist(), first.validation, list(first.before)) == ([[90.0]], None, [None])
+    assert (first.test.tolist(), list(first.before)) == ([[90.0]], [None])
     assert second.confusion == {"7": {"8": 2}}
     assert third.confusion == {"7": {"7": 1}, "8": {"7": 5}}
     assert list(third.earlier) == [first.confusion, second.confusion]

@@ -4,7 +4,6 @@
 `Scores` and one line in `METRICS`: results, tables, pages and trackers then show it.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,8 +27,6 @@ class Scores:
 
     test: Matrix
     """Accuracy in percent on task i (column) after task t (row); NaN above the diagonal."""
-    validation: Matrix | None = None
-    """The same on validation nodes."""
     confusion: Confusion | None = None
     """After the last task; None where it was not stored."""
     before: Sequence[Before | None] = ()
@@ -41,16 +38,6 @@ class Scores:
 
 
 # ---------------------------------------------------------------------- one entry of the matrix
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """How the predictions on one task become a number."""
-
-    name: str
-    function: Callable[[Labels, Labels], float]
-    """Predicted labels and true ones in, percent out."""
-    about: str
 
 
 def per_class_recall(predicted: Labels, truth: Labels) -> dict[object, float]:
@@ -68,14 +55,8 @@ def micro_accuracy(predicted: Labels, truth: Labels) -> float:
     return 100.0 * float(np.mean(predicted == truth))
 
 
-ACCURACIES: Registry[Accuracy] = Registry(
-    "score",
-    (
-        Accuracy("balanced", balanced_accuracy, "mean of the recalls of the task's classes"),
-        Accuracy("micro", micro_accuracy, "share of the task's nodes that are predicted right"),
-    ),
-    lambda thing: isinstance(thing, Accuracy),
-)
+ACCURACIES: dict[str, Callable[[Labels, Labels], float]] = {"balanced": balanced_accuracy, "micro": micro_accuracy}
+"""Predicted labels and true ones in, percent out; by the names of `protocol.accuracy`."""
 
 
 def matrix_of_rows(rows: Sequence[Sequence[float | None]]) -> Matrix:
@@ -137,23 +118,6 @@ def average_forgetting(scores: Scores) -> float:
     if len(M) == 1:
         return 0.0
     return float(np.mean(M[-1, :-1] - np.diagonal(M)[:-1]))
-
-
-def macro_f1(scores: Scores) -> float | None:
-    r"""Mean over all classes of the F1 score at the end.
-
-    .. math:: \frac{1}{C} \sum_{c=1}^{C} \frac{2 \, \mathrm{TP}_c}{2 \, \mathrm{TP}_c + \mathrm{FP}_c + \mathrm{FN}_c}
-
-    Source: Opitz and Burst 2019, Macro F1 and Macro F1 (arXiv 1911.03347), the averaged F1. Over the classes with test
-    nodes, all tasks together; None of runs that did not store which class was taken for which.
-    """
-    counts = scores.confusion or {}
-    predicted = Counter[str]()
-    for found in counts.values():
-        predicted.update(found)
-    sizes = {name: total for name, found in counts.items() if (total := sum(found.values()))}
-    f1 = [2 * counts[name].get(name, 0) / (total + predicted[name]) for name, total in sizes.items()]
-    return 100.0 * float(np.mean(f1)) if f1 else None
 
 
 def learning_accuracy(scores: Scores) -> float:
@@ -276,7 +240,6 @@ METRICS: Registry[Metric] = Registry(
     (
         Metric("AP", average_performance),
         Metric("AF", average_forgetting),
-        Metric("macro-F1", macro_f1),
         Metric("LA", learning_accuracy),
         Metric("FWT", forward_transfer),
         Metric("NA", next_accuracy),
@@ -298,18 +261,10 @@ def measured(scores: Scores, metrics: Mapping[str, Metric] = METRICS) -> dict[st
     return {name: metric(scores) for name, metric in metrics.items()}
 
 
-def metric_named(name: str) -> Metric:
-    """A metric; of one that is not known here, as of a package that is not installed, only the name."""
-    return METRICS[name] if name in METRICS else Metric(name, _unknown, unit="")
-
-
-def _unknown(scores: Scores) -> None:
-    return None
-
-
 def titled(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Values of metrics by title, as tables show them."""
-    return {metric_named(name).title: value for name, value in values.items() if value is not None}
+    """Values of metrics by title, as tables show them; of one that is not known here only the name."""
+    known = {name: value for name, value in values.items() if value is not None}
+    return {METRICS[name].title if name in METRICS else name: value for name, value in known.items()}
 
 
 def is_higher_better(title: str) -> bool:
@@ -324,7 +279,6 @@ def average_performance_curve(M: Matrix) -> list[float]:
 def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any] | None) -> list[Scores]:
     """After each task of a finished run: what its result.json and confusion.json hold."""
     test = matrix_of_rows(result["accuracy_matrix"])
-    validation = matrix_of_rows(result["validation"].get("accuracy_matrix", []))
     before = [None if one is None else Before(**one) for one in result.get("before_learning", [])]
     points, ends = result.get("along"), np.cumsum(result.get("protocol", {}).get("batches") or [])
     after_task: list[Confusion] = []
@@ -337,9 +291,8 @@ def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any] | None
             after_task.append(counts)
     found = []
     for t in range(1, len(test) + 1):
-        own = validation[:t, :t] if len(validation) else None
         reached = 0 if points is None else sum(batch <= ends[t - 1] for batch in points["batch"])
         along = points["test"][:reached] if points else []
         last = after_task[t - 1] if after_task else None
-        found.append(Scores(test[:t, :t], own, last, before[:t], along, after_task[: t - 1]))
+        found.append(Scores(test[:t, :t], last, before[:t], along, after_task[: t - 1]))
     return found

@@ -322,7 +322,7 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
     validation = matrix_of_rows([row.validation for row in progress.rows])
     along = progress.along.test
     *earlier, last = (row.confusion for row in progress.rows)
-    scores = Scores(test, validation, last, progress.before, along, earlier)
+    scores = Scores(test, last, progress.before, along, earlier)
     epochs = max(1, model.config.epochs)
     return {
         "method": config.method,

@@ -7,7 +7,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.evaluation.metrics import ACCURACIES, METRICS
+from ipal.evaluation.metrics import METRICS
 from ipal.report.cells import CellTable, count, number, table
 from ipal.report.collect import Run
 from ipal.report.page import plots
@@ -22,8 +22,6 @@ Counts = NDArray[np.int64]
 
 
 def accuracy_section(run: Run) -> PageSection:
-    name = run.result.protocol.accuracy
-    how = ACCURACIES[name].about if name in ACCURACIES else name
     among = {
         "class": "over all classes seen so far, without knowing the node's task",
         "task": "over the classes of the node's own task, which is known",
@@ -38,7 +36,7 @@ def accuracy_section(run: Run) -> PageSection:
     return PageSection(
         "accuracy",
         "Accuracy",
-        lead=f"On test nodes, {among}. A task's accuracy: {how}.",
+        lead=f"On test nodes, {among}. A task's accuracy is {run.result.protocol.accuracy}.",
         content=[matrix, _curve_chart(run), _metrics_table(run)],
     )
 
