@@ -79,24 +79,16 @@ def test_area_under_accuracy_by_hand() -> None:
 
 def test_overall_accuracy_by_hand() -> None:
     # Three of four nodes of a, and none of the two of b.
-    assert metrics.overall_accuracy(Scores(MATRIX, confusion={"a": {"a": 3, "b": 1}, "b": {"a": 2}})) == 50.0
+    assert metrics.overall_accuracy(Scores(MATRIX, confusions=[{"a": {"a": 3, "b": 1}, "b": {"a": 2}}])) == 50.0
     assert metrics.overall_accuracy(Scores(MATRIX)) is None
 
 
 def test_accuracy_over_all_nodes_after_every_task_by_hand() -> None:
     first, last = {"a": {"a": 3, "b": 1}}, {"a": {"a": 4}, "b": {"a": 1, "b": 0}}
-    scores = Scores(MATRIX[:2, :2], confusion=last, earlier=[first])
+    scores = Scores(MATRIX[:2, :2], confusions=[first, last])
     assert metrics.class_accuracy(scores) == 50.0  # 4 of 4 and none of 1
     assert metrics.mean_overall_accuracy(scores) == pytest.approx((75 + 80) / 2)
     assert metrics.mean_class_accuracy(scores) == pytest.approx((75 + 50) / 2)
-
-
-def test_without_what_was_taken_for_what_after_every_task_there_is_no_mean() -> None:
-    last = {"a": {"a": 4}}
-    for scores in (Scores(MATRIX), Scores(MATRIX, confusion=last), Scores(MATRIX, confusion=last, earlier=[last])):
-        assert metrics.mean_overall_accuracy(scores) is None
-        assert metrics.mean_class_accuracy(scores) is None
-    assert metrics.class_accuracy(Scores(MATRIX)) is None
 
 
 def test_a_metric_that_is_no_number_is_not_defined() -> None:
@@ -117,13 +109,11 @@ def test_stored_scores_are_those_after_each_task() -> None:
     confusion = {"classes": ["7", "8"], "after_task": [[(0, 0, 2)], [(0, 1, 2)], [(0, 0, 1), (1, 0, 5)]]}
     first, second, third = metrics.stored_scores(result, confusion)
     assert (first.test.tolist(), list(first.before)) == ([[90.0]], [None])
-    assert second.confusion == {"7": {"8": 2}}
-    assert third.confusion == {"7": {"7": 1}, "8": {"7": 5}}
-    assert list(third.earlier) == [first.confusion, second.confusion]
+    assert third.confusions == [{"7": {"7": 2}}, {"7": {"8": 2}}, {"7": {"7": 1}, "8": {"7": 5}}]
+    assert second.confusions == third.confusions[:2]
     assert metrics.measured(third)["forward_transfer"] == 5.0
-    assert [one.confusion for one in metrics.stored_scores(result, None)] == [None] * 3
     batched = {"along": {"batch": [1, 2, 4], "test": [1.0, 2.0, 3.0]}, "protocol": {"batches": [2, 1, 1]}}
-    assert [one.along for one in metrics.stored_scores(result | batched, None)] == [
+    assert [one.along for one in metrics.stored_scores(result | batched, confusion)] == [
         [1.0, 2.0],
         [1.0, 2.0],
         [1.0, 2.0, 3.0],

@@ -43,7 +43,7 @@ def write_result(
     names = [name for task in classes for name in task]
     after_task = [[]] * size if confusion is None else list(confusion)
     counted = {"classes": names, "after_task": after_task}
-    scores = stored_scores({"accuracy_matrix": triangle, "validation": {}}, counted if confusion else None)[-1]
+    scores = stored_scores({"accuracy_matrix": triangle}, counted)[-1]
     result = {
         "method": config.method,
         "title": paper.title(config.method),

@@ -20,9 +20,6 @@ Nodes = NDArray[np.int64]
 Given = NDArray[np.generic] | None
 """An array from outside, where there is one."""
 
-EDGE_PARTS_NOT_USED = ("edge_attr", "edge_type")
-"""What may be said about edges, in a `Data` or a file, and is not used."""
-
 VALUES_AT_ONCE = 4_000_000
 """So many numbers of an array are looked at in one go."""
 

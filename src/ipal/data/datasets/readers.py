@@ -1,7 +1,6 @@
 """Raw files of graphs, read into plain arrays. Nothing here unpickles: a file that would need it is refused."""
 
 import gzip
-import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +12,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ipal.data.dataset import FACTS
-from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges
+from ipal.data.graph import Features, checked_edges
 from ipal.data.labels import UNLABELLED, file_labels
-from ipal.errors import CapacityError, DataError, say_unused
+from ipal.errors import CapacityError, DataError
 from ipal.system import free_memory
 from ipal.system.arrays import read_npz
 from ipal.system.files import make_folder, open_plain, written_whole
@@ -124,10 +123,6 @@ def read_plain(path: Path) -> RawGraph:
     if x is not None:
         arrays.setdefault("y", np.full(x.shape[0], UNLABELLED))
     edges, y = need(arrays, ["edge_index", "y"], path)
-    with zipfile.ZipFile(path) as archive:
-        for name in EDGE_PARTS_NOT_USED:
-            if f"{name}.npy" in archive.namelist():
-                say_unused(f"the array {name} of {path}; an edge counts by edge_weight alone")
     known: dict[str, Any] = {name: arrays.get(name) for name in OF_PARTS}
     return RawGraph(edges, y, x, "features as in the file", **known)
 
