@@ -55,9 +55,7 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(
     (other.path / "result.json").unlink()
     complaint(command("report", "seed1", "--html"), "not finished", "ipal resume")
     good = (folder.path / "confusion.json").read_text()
-    too_early = json.loads(good)
-    too_early["after_task"][0].append([0, 3, 1])  # a class of a later task
-    for bad in ("{", "[]", '{"classes": ["a"], "after_task": []}', json.dumps(too_early)):
+    for bad in ("{", "[]", '{"classes": ["a"], "after_task": []}'):
         (folder.path / "confusion.json").write_text(bad)
         complaint(command("report", "seed0", "--html"), "confusion.json is damaged")
     (folder.path / "confusion.json").write_text(good)

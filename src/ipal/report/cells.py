@@ -66,12 +66,8 @@ def signless(text: str) -> str:
     return text.removeprefix("-") if not text.strip("-0.") else text.replace("-", "−")
 
 
-def number(value: float | None, digits: int = 2) -> Cell:
-    return Cell("–", None) if value is None else Cell(signless(f"{value:.{digits}f}"), value)
-
-
-def count(value: int) -> Cell:
-    return Cell(f"{value:,}".replace(",", "\u202f"), value)
+def number(value: float) -> Cell:
+    return Cell(signless(f"{value:.2f}"), value)
 
 
 def pretty(score: Spread | None) -> str:

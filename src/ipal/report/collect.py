@@ -71,20 +71,6 @@ class Run:
             "retained_bytes": self.result.retained.bytes,
         }
 
-    @cached_property
-    def classes(self) -> list[list[str]]:
-        """Names of the classes that are new in each task: a class may come again."""
-        known, new = set[str](), list[list[str]]()
-        for task in self.result.protocol.classes:
-            new.append([name for name in map(str, task) if name not in known])
-            known.update(new[-1])
-        return new
-
-    @property
-    def task_of_class(self) -> list[int]:
-        """The task of every class, in the order learned: the first that had it."""
-        return [task for task, names in enumerate(self.classes) for _ in names]
-
     # ------------------------------------------------------------------ other files
 
     @cached_property
@@ -110,7 +96,7 @@ class Run:
     @cached_property
     def confusion(self) -> Confusion:
         found = Confusion.model_validate(self.folder.confusion())
-        if not found.fits(list(map(len, self.classes)), overlapping=bool(self.result.protocol.batches)):
+        if len(found.after_task) != len(self.matrix):
             path = self.folder.path / "confusion.json"
             raise StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
         return found

@@ -354,7 +354,6 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
             "hash": dataset.hash,
             "preprocessing": dataset.preprocessing,
             "remark": dataset.remark,
-            "features_looked_beyond_task": dataset.beyond_task,
         },
         "timing": {
             "seconds_per_task": progress.seconds,

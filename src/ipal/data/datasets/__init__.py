@@ -101,7 +101,6 @@ def checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry | None = None,
         split=entry.split,
         preprocessing=STRUCTURAL if raw.x is None else raw.preprocessing,
         remark="; ".join(filter(None, remarks)),
-        beyond_task=entry.beyond_task or raw.x is None,
         ids=raw.ids if raw.ids is None else checked_ids(raw.ids, n),
         facts=checked_facts(vars(raw), n),
     )

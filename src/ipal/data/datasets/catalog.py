@@ -39,8 +39,6 @@ class DatasetEntry:
     """The stock class that fetches it, as `ipal data --download` calls it, and what it is given."""
     remark: str = ""
     """What a result on this graph must say about itself."""
-    beyond_task: bool = False
-    """Whether its features were made by looking at nodes of other tasks."""
     make: Callable[..., RawGraph] | None = None
     """Makes it in memory, in place of a file."""
     sizes: dict[str, Any] | None = None

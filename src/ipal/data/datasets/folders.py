@@ -51,7 +51,6 @@ class Meta(Record):
     split: list[int] | None
     preprocessing: str
     remark: str
-    beyond_task: bool
     columns: list[str] = Field(default_factory=list)
     """What each feature is, where that is known."""
 
@@ -79,7 +78,6 @@ def write_folder(path: Path, dataset: Dataset) -> None:
         split=list(dataset.split) if dataset.split else None,
         preprocessing=dataset.preprocessing,
         remark=dataset.remark,
-        beyond_task=dataset.beyond_task,
         columns=list(graph.columns),
     )
     make_folder(path.parent)
@@ -147,7 +145,6 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
         split=tuple(meta.split) if meta.split else None,
         preprocessing=meta.preprocessing,
         remark=meta.remark,
-        beyond_task=meta.beyond_task,
         known_hash=meta.hash,
         ids=_mapped(path, "ids", "iU", n) if _has(path, "ids") else None,
         facts=checked_facts({fact: _mapped(path, fact, "i", n) for fact in FACTS if _has(path, fact)}, n),

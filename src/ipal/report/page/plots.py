@@ -54,7 +54,6 @@ class PageSection:
     key: str
     title: str
     lead: str = ""
-    facts: Sequence[Fact] = ()
     code: str = ""
     """A line to copy."""
     content: Sequence[Chart | CellTable] = ()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.evaluation.metrics import METRICS
-from ipal.report.cells import CellTable, count, number, table
+from ipal.report.cells import CellTable, number, table
 from ipal.report.collect import Run
 from ipal.report.page import plots
 from ipal.report.page.plots import Chart, PageSection, Spec
@@ -76,19 +76,15 @@ def _metrics_table(run: Run) -> CellTable:
 
 def classes_section(run: Run) -> PageSection:
     """Recall of every class after each task, and what its nodes are taken for."""
-    names, counts = run.confusion.classes, counts_of(run)
-    # Of every class after every task; None before it is learned, and without test nodes.
-    after_task = [[row[place] for place, row in enumerate(shares(one))] for one in counts]
-    recalls = [[one[place] if place < len(one) else None for one in after_task] for place in range(len(names))]
+    names = run.confusion.classes
+    counts = [counted(rows, len(names)) for rows in run.confusion.after_task]
+    percent = [shares(one) for one in counts]
+    recalls = [[one[place][place] for one in percent] for place in range(len(names))]
     return PageSection(
         "classes",
         "Classes",
         lead="Recall of a class: the share of its test nodes that are predicted as that class.",
-        content=[
-            _recall_chart(names, recalls),
-            _confusion_chart(names, counts),
-            _class_table(run, counts[-1], recalls),
-        ],
+        content=[_recall_chart(names, recalls), _confusion_chart(names, counts)],
     )
 
 
@@ -110,11 +106,10 @@ def _confusion_chart(names: Sequence[str], counts: Sequence[Counts]) -> Chart:
     hover = "{about} test nodes of {y} ({z:.1f} %)\nwere taken for {x}"
     specs = [
         plots.heat_map(
-            names[: len(one)], names[: len(one)], shares(one), titles, hover,
-            about=one.tolist(), about_title="nodes", scale="errors",
+            names, names, shares(one), titles, hover, about=one.tolist(), about_title="nodes", scale="errors"
         )
         for one in counts
-    ]  # fmt: skip
+    ]
     return Chart(
         "confusion",
         "Which class is taken for which",
@@ -126,37 +121,7 @@ def _confusion_chart(names: Sequence[str], counts: Sequence[Counts]) -> Chart:
     )
 
 
-def _class_table(run: Run, counts: Counts, recalls: Sequence[plots.Values]) -> CellTable:
-    names, rows = run.confusion.classes, []
-    taught = run.result.retained.nodes_behind_class
-    for place, (name, task) in enumerate(zip(names, run.task_of_class, strict=True)):
-        first, last = recalls[place][task], recalls[place][-1]
-        wrong = np.where(np.arange(len(names)) == place, 0, counts[place])
-        rows.append(
-            (
-                name,
-                f"task {task + 1}",
-                count(taught[name]) if name in taught else "–",
-                count(int(counts[place].sum())),
-                number(first, 1),
-                number(last, 1),
-                number(None if first is None or last is None else last - first, 1),
-                f"{names[wrong.argmax()]} ({wrong.max()})" if wrong.any() else "–",
-            )
-        )
-    columns = ("class", "learned in", "taught by", "test nodes", "recall when learned %", "recall now %", "change")
-    return table("Classes after the last task", (*columns, "mostly taken for"), rows)
-
-
 # ---------------------------------------------------------------------- counts
-
-
-def counts_of(run: Run) -> list[Counts]:
-    """Confusions of the classes known after each task; where tasks overlap, also of later ones that were predicted."""
-    moments, task = run.confusion.after_task, run.task_of_class
-    predicted = [max((place + 1 for _, place, _ in rows), default=0) for rows in moments]
-    known = [max(sum(one <= after for one in task), further) for after, further in enumerate(predicted)]
-    return [counted(rows, number) for rows, number in zip(moments, known, strict=True)]
 
 
 def counted(rows: Iterable[tuple[int, int, int]], classes: int) -> Counts:

@@ -79,17 +79,16 @@ def cost_section(run: Run) -> PageSection:
     lead = "By its method the model stores no raw node. What it does keep is all here."
     if retained.stores_exemplars:
         lead = "Raw nodes of earlier tasks are stored: anyone who has the model has them."
-    boxes = [
-        Fact("an epoch", seconds(run.costs["seconds_per_epoch"]), "mean over tasks"),
-        Fact("evaluation", seconds(timing.evaluation_seconds), "of the whole time, testing after every task"),
-        Fact("peak memory", size(run.costs["peak_bytes"]), "the most the process held"),
+    notes = [
+        f"An epoch took {seconds(run.costs['seconds_per_epoch'])}, testing {seconds(timing.evaluation_seconds)} in all.",
+        f"The process held at most {size(run.costs['peak_bytes'])}. Measured on: {run.machine}.",
+        "'ipal audit RUN' shows what can be reconstructed from the model.",
     ]
-    notes = [f"Measured on: {run.machine}.", "'ipal audit RUN' shows what can be reconstructed from the model."]
     if (turns := timing.runs_taking_turns) > 1:
         notes.append(f"{turns} runs took turns in one process: times are those of this run, memory is that of all.")
     items = sorted(((item.what, item.bytes) for item in retained.items), key=lambda item: -item[1])
     kept = table("All that is kept", ("what", "size"), [(what, Cell(size(count), count)) for what, count in items])
-    return PageSection("cost", "Memory and time", lead=lead, facts=boxes, content=[kept], notes=notes)
+    return PageSection("cost", "Memory and time", lead=lead, content=[kept], notes=notes)
 
 
 def setup_section(run: Run) -> PageSection:
@@ -101,8 +100,6 @@ def setup_section(run: Run) -> PageSection:
     ]
     if data.get("preprocessing"):
         notes.append(f"Features: {data['preprocessing']}.")
-    if data.get("features_looked_beyond_task"):
-        notes.append("Features of this graph were computed from all of it, not from one task at a time.")
     if dropped := run.result.protocol.dropped_classes:
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
     asked = dict(run.folder.environment().get("asked") or run.config.to_tree())
