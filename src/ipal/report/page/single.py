@@ -1,7 +1,7 @@
 """The page of one run, with its sections on what it cost and how it was made."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,7 @@ def cost_section(run: Run) -> PageSection:
     if retained.stores_exemplars:
         lead = "Raw nodes of earlier tasks are stored: anyone who has the model has them."
     notes = [
-        f"An epoch took {seconds(run.costs['seconds_per_epoch'])}, testing {seconds(timing.evaluation_seconds)} in all.",
+        f"An epoch took {seconds(run.costs['seconds_per_epoch'])}, all tests {seconds(timing.evaluation_seconds)}.",
         f"The process held at most {size(run.costs['peak_bytes'])}. Measured on: {run.machine}.",
         "'ipal audit RUN' shows what can be reconstructed from the model.",
     ]
@@ -102,22 +102,14 @@ def setup_section(run: Run) -> PageSection:
         notes.append(f"Features: {data['preprocessing']}.")
     if dropped := run.result.protocol.dropped_classes:
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
-    asked = dict(run.folder.environment().get("asked") or run.config.to_tree())
-    if "settings" in asked:
-        asked[run.config.method] = asked.pop("settings")
-    return PageSection(
-        "setup",
-        "How it was made",
-        code=command(asked),
-        notes=notes,
-        content=[_settings_table(run.config, dict(flat(asked))), _software_table(run)],
-    )
+    content = [_settings_table(run.config), _software_table(run)]
+    return PageSection("setup", "How it was made", code=command(run.config), notes=notes, content=content)
 
 
-def command(asked: Tree) -> str:
-    """`ipal run …` with the settings that were asked for; all others are defaults."""
+def command(config: RunConfig) -> str:
+    """`ipal run …` with all settings."""
     words = ["ipal", "run"]
-    for name, value in flat(asked):
+    for name, value in flat(config.to_tree()):
         if name in OPTIONS:
             words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
         elif name not in FOUND:
@@ -134,14 +126,11 @@ def flat(tree: Tree) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _settings_table(config: RunConfig, asked: Mapping[str, Any]) -> CellTable:
+def _settings_table(config: RunConfig) -> CellTable:
     parts = {"": RunConfig, "protocol.": ProtocolConfig, "encoder.": EncoderConfig, "train.": TrainConfig}
     meanings = {before + name: text for before, part in parts.items() for name, text in attribute_docs(part).items()}
-    rows = []
-    for name, value in flat(config.to_tree()):
-        text = as_text(value)
-        rows.append((name, Cell(text, text, "best" if name in asked else ""), meanings.get(name, "")))
-    return table("All settings; bold were asked for", ("setting", "value", "meaning"), rows)
+    rows = [(name, as_text(value), meanings.get(name, "")) for name, value in flat(config.to_tree())]
+    return table("All settings", ("setting", "value", "meaning"), rows)
 
 
 def _software_table(run: Run) -> CellTable:
