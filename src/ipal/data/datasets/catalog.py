@@ -80,12 +80,7 @@ def all_names(root: Path) -> list[str]:
 
 def names_in(text: str, root: Path) -> list[str]:
     """The graphs that a name stands for: one, or several separated by commas."""
-    names = [text] if text in graph_files(root) else split_names(text)
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    if len(names) > 1 and (not all(names) or twice):
-        wrong = f"names {twice} twice" if twice else "leaves a name empty"
-        raise DataError(f"'{shortened(text)}' {wrong}: separate different names by single commas, as cora-ml,dblp.")
-    return names
+    return [text] if text in graph_files(root) else split_names(text)
 
 
 def find(name: str, root: Path) -> DatasetEntry:
