@@ -221,7 +221,6 @@ def test_several_runs_are_compared(open_tab: OpenTab, tmp_path: Path):
     tab = open_tab(address)
     page = tab.page
     page.wait_for_selector(DRAWN)
-    assert page.locator(".warning").first.is_visible()
     page.locator("table[data-key=comparison1-1] th button").nth(1).click()
     assert _column(page, "comparison1-1", 0) == ["EWC", "IPAL"]
     page.keyboard.press("Enter")

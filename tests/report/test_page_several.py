@@ -62,8 +62,6 @@ def test_protocols_are_never_mixed(tmp_path: Path):
         write_whole_run(runs, method="ewc", protocol={"accuracy": "micro"}),
     ]
     page = parse(page_of(folders, tmp_path / "page.html"))
-    assert "mine has runs that differ in accuracy" in page.text
-    assert "each protocol has a section of its own" in page.text
     assert {"comparison1", "comparison2"} < {attributes["id"] for attributes in page.all("section")}
     assert "mine: accuracy micro" in page.text
 

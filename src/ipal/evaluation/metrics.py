@@ -38,14 +38,9 @@ class Scores:
 # ---------------------------------------------------------------------- one entry of the matrix
 
 
-def per_class_recall(predicted: Labels, truth: Labels) -> dict[object, float]:
-    """Percent of each class's nodes that are predicted as that class."""
-    return {label.item(): 100.0 * float(np.mean(predicted[truth == label] == label)) for label in np.unique(truth)}
-
-
 def balanced_accuracy(predicted: Labels, truth: Labels) -> float:
     """Mean over the classes present in `truth` of per-class accuracy, in percent."""
-    return float(np.mean(list(per_class_recall(predicted, truth).values())))
+    return float(np.mean([100.0 * float(np.mean(predicted[truth == label] == label)) for label in np.unique(truth)]))
 
 
 def micro_accuracy(predicted: Labels, truth: Labels) -> float:

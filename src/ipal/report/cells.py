@@ -9,9 +9,6 @@ from typing import Any
 
 from ipal.report.statistics import Spread
 
-LONG_TEXT = 20
-"""Characters of a text that do not fit a narrow column."""
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -28,11 +25,6 @@ class Cell:
     @property
     def is_number(self) -> bool:
         return not isinstance(self.value, str)
-
-    @property
-    def kind(self) -> str:
-        """CSS class: numbers are right-aligned, long texts wide and breakable."""
-        return "number" if self.is_number else "long" if len(self.text) > LONG_TEXT else ""
 
 
 @dataclass(frozen=True)

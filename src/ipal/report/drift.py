@@ -56,14 +56,6 @@ class Measurement:
     """Training nodes of the first task as points, of seed 0."""
 
     @property
-    def method(self) -> str:
-        return self.config.method
-
-    @property
-    def seed(self) -> int:
-        return self.config.seed
-
-    @property
     def dataset(self) -> str:
         return paper.dataset_title(self.config.dataset)
 
@@ -94,12 +86,12 @@ def make_report(every: Sequence[Measurement], how: str, out: Path, command: str)
 def summary(every: Sequence[Measurement]) -> dict[str, Any]:
     """Mean and deviation over seeds; PR against PCL."""
     methods = dict[str, dict[str, Any]]()
-    for method in dict.fromkeys(one.method for one in every):
-        means = [one.means for one in every if one.method == method]
+    for method in dict.fromkeys(one.config.method for one in every):
+        means = [one.means for one in every if one.config.method == method]
         methods[method] = {name: one._asdict() for name in NAMES if (one := spread([each[name] for each in means]))}
     hard = [one.hard for one in every if one.hard]
     return {
-        "seeds": sorted({one.seed for one in every}),
+        "seeds": sorted({one.config.seed for one in every}),
         "methods": methods,
         "comparison": [_compare(every, name) for name in COMPARED] if {*methods} >= {*paper.THEOREM1} else [],
         "hard": {name: np.mean([row[name] for row in hard], axis=0).tolist() for name in hard[0]} if hard else None,
@@ -107,7 +99,9 @@ def summary(every: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def _compare(every: Sequence[Measurement], measure: str) -> dict[str, Any]:
-    pr, pcl = ({one.seed: one.means[measure] for one in every if one.method == name} for name in paper.THEOREM1)
+    pr, pcl = (
+        {one.config.seed: one.means[measure] for one in every if one.config.method == name} for name in paper.THEOREM1
+    )
     interval, verdict = paired_interval(pr, pcl), "undecided"
     if interval and not interval.low <= 0 <= interval.high:
         verdict = "supported" if interval.low > 0 else "contradicted"
@@ -120,7 +114,7 @@ def caption(every: Sequence[Measurement]) -> str:
     same = f"{train.epochs} epochs a task" if all(one.config.train == train for one in every) else "training DIFFERS"
     return (
         f"{first.dataset}, tasks of {'+'.join(map(str, first.config.split or ()))} classes, {same}: drift of old "
-        f"classes, mean over classes and tasks ± standard deviation over {how_many(one.seed for one in every)}."
+        f"classes, mean over classes and tasks ± standard deviation over {how_many(one.config.seed for one in every)}."
     )
 
 
@@ -178,7 +172,7 @@ def planes(every: Sequence[Measurement]) -> Figure:
             arrow = {"arrowstyle": "-|>", "mutation_scale": 7, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
             column[1].annotate("", now, was, arrowprops=arrow, zorder=5)
         share = f"{100 * drawn['share']:.0f} % of variance in the plane"
-        column[0].set_title(f"{paper.title(one.method)}\n{share}", fontsize=9)
+        column[0].set_title(f"{paper.title(one.config.method)}\n{share}", fontsize=9)
     panels[0, 0].set_ylabel("base task just learned")
     panels[1, 0].set_ylabel("after the last task")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6, markerscale=2)
@@ -202,7 +196,7 @@ def hard_examples(every: Sequence[Measurement]) -> Figure | None:
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=6, markerscale=2)
     _scatter(axes, labels[hard], places[hard], s=60, marker="^", alpha=1, edgecolors="black", linewidths=0.8, zorder=4)
     axes.set_title(
-        f"{one.dataset}, seed 0: base task just learned by {paper.title(one.method)}\n"
+        f"{one.dataset}, seed 0: base task just learned by {paper.title(one.config.method)}\n"
         f"t-SNE by cosine of {len(labels)} training nodes; △ the {one.hard['k']} hardest of each class",
         fontsize=9,
     )

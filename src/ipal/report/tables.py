@@ -9,7 +9,7 @@ from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
 from ipal.report.cells import Cell, CellTable, cells_csv, latex, markdown, seconds, spread_cell, table
 from ipal.report.collect import Comparison, ReportRow
-from ipal.report.statistics import Interval, Spread, how_many, listed, marks, paired_interval, spread
+from ipal.report.statistics import Spread, how_many, listed, marks, paired_interval, spread
 from ipal.runs.records import stream_in_words
 from ipal.system.documents import write_yaml
 from ipal.system.units import size
@@ -91,17 +91,13 @@ def differences(bench: Comparison) -> dict[str, list[str]]:
         return {}
     compared = sum(bool(row.runs) for row in bench.rows) - 1
     found = [paired_interval(row.by_seed("AP"), reference.by_seed("AP"), compared) for row in bench.rows]
-    texts = ["reference" if row is reference else in_words(one) for row, one in zip(bench.rows, found, strict=True)]
-    return (
-        {f"AP against {reference.title} [95 %]": texts} if any(text not in ("", "reference") for text in texts) else {}
-    )
-
-
-def in_words(interval: Interval | None) -> str:
-    """`−2.00 [−3.10, −0.90]`."""
-    if interval is None:
-        return ""
-    return f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]".replace("-", "−")
+    if not any(found[place] for place, row in enumerate(bench.rows) if row is not reference):
+        return {}
+    texts = [
+        f"{one.difference:+.2f} [{one.low:+.2f}, {one.high:+.2f}]".replace("-", "−") if one else "" for one in found
+    ]
+    texts[bench.rows.index(reference)] = "reference"
+    return {f"AP against {reference.title} [95 %]": texts}
 
 
 def scores_of(bench: Comparison, score: str) -> list[Cell]:

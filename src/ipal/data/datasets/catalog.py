@@ -19,7 +19,7 @@ from ipal.data.datasets.folders import holds_graph
 from ipal.data.datasets.readers import RawGraph, Reader, read_plain, write_plain
 from ipal.data.datasets.tables import pair_in, read_tables
 from ipal.data.names import is_table, split_names
-from ipal.errors import ConfigError, DataError, did_you_mean, shortened
+from ipal.errors import DataError, did_you_mean, shortened
 from ipal.system.documents import parse_yaml
 from ipal.system.plugins import Registry
 
@@ -54,12 +54,7 @@ def _own() -> tuple[DatasetEntry, ...]:
     return tuple(DatasetEntry(name, **entry) for name, entry in known.items())
 
 
-def _check(entry: DatasetEntry) -> None:
-    if not (entry.make or entry.path):
-        raise ConfigError("it says neither make= nor path=")
-
-
-CATALOG = Registry("dataset", _own(), lambda thing: isinstance(thing, DatasetEntry), _check)
+CATALOG = Registry("dataset", _own(), lambda thing: isinstance(thing, DatasetEntry))
 
 
 def data_root(given: Path | None = None) -> Path:

@@ -16,8 +16,7 @@ from ipal.report.statistics import paired_interval, spread
 
 def several_runs(benches: Sequence[Comparison], runs: Sequence[Run], unread: Sequence[str] = ()) -> Page:
     """A comparison of benches, as they are, and of runs; `unread` are remarks on runs that are missing."""
-    grouped, clashes = comparisons(runs)
-    found = [*benches, *grouped]
+    found = [*benches, *comparisons(runs)]
     datasets = sorted({one.title.partition(":")[0] for one in found})
     about_data = {f"{run.dataset}: {run.result.data.remark}": None for run in runs if run.result.data.remark}
     return Page(
@@ -25,7 +24,7 @@ def several_runs(benches: Sequence[Comparison], runs: Sequence[Run], unread: Seq
         verdict=_verdict(found),
         subtitle=f"{', '.join(datasets)}. Runs that differ in the seed alone are one row.",
         facts=[],
-        warnings=[*clashes, *about_data, *unread, *tables.remarks(benches)],
+        warnings=[*about_data, *unread, *tables.remarks(benches)],
         sections=[_section(one, with_verdict=len(found) > 1) for one in found],
         name="runs",
     )
@@ -58,24 +57,22 @@ def verdict(found: Comparison) -> str:
 # ---------------------------------------------------------------------- runs as comparisons
 
 
-def comparisons(runs: Sequence[Run]) -> tuple[list[Comparison], list[str]]:
-    """Runs by graph and protocol; and warnings where runs on one graph have several protocols."""
+def comparisons(runs: Sequence[Run]) -> list[Comparison]:
+    """Runs by graph and protocol."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         same = [run.config.dataset, run.config.dataset_hash, run.rules]
         groups.setdefault(json.dumps(same, sort_keys=True), []).append(run)
-    made, clashes = [], dict[str, None]()
+    made = []
     for index, (first, *others) in enumerate(groups.values(), start=1):
         title, rivals = first.dataset, [one[0].rules for one in groups.values() if one[0].dataset == first.dataset]
         if len(rivals) > 1:
             odd = {name: rule for name, rule in first.rules.items() if any(other[name] != rule for other in rivals)}
             title += f": {tables.rules_in_words(odd) or 'another graph'}"
-            what = ", ".join(odd) or "the graph itself"
-            clashes[f"{first.dataset} has runs that differ in {what}: each protocol has a section of its own."] = None
         rows = _rows([first, *others])
         seeds = Counter(tuple(run.seed for run in row.runs) for row in rows).most_common(1)[0][0]
         made.append(Comparison(f"comparison{index}", first.config.dataset, title, rows, seeds))
-    return made, list(clashes)
+    return made
 
 
 def _rows(runs: Sequence[Run]) -> list[ReportRow]:
