@@ -151,7 +151,6 @@ def test_seeds_make_all_rotations(seed: int) -> None:
     ("dataset", "stream", "words"),
     [
         ("digits", "graphs", ["this dataset is one", "name more with commas", "an array 'domain'"]),
-        (f"{ONE},{TWO}", "{name: graphs, first: 2}", ["first is 2", "the graphs are 0 to 1"]),
         (f"{ONE},{TWO}", "{name: graphs, first: -1}", ["protocol.stream.first"]),
         (f"{ONE},{TWO}", "{name: graphs, first: last}", ["protocol.stream.first", "'seed'"]),
     ],

@@ -233,7 +233,7 @@ def test_no_text_and_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     put(tmp_path)
     with monkeypatch.context() as short:
         short.setattr(tables.free_memory, "available", lambda: 100)
-        with pytest.raises(CapacityError, match=r"nodes\.csv: it takes"):
+        with pytest.raises(CapacityError, match=r"nodes\.csv takes"):
             load(str(tmp_path))
     (tmp_path / "nodes.csv").write_bytes(b"id,label\n\xff\xfe,1\n")
     with pytest.raises(DataError, match="UTF-8"):

@@ -64,7 +64,6 @@ def test_the_numbers_of_the_charts(page: Parsed):
     assert recall["z"] == [[90.0, 80.0, 60.0], [90.0, 80.0, 60.0], [None, 100.0, 90.0], [None, None, 70.0]]
     after_two = charts["confusion"]["changes"][1]["traces"][0]
     assert after_two["z"] == [[80.0, 0.0, 20.0, 0.0], [0.0, 80.0, 20.0, 0.0], [0.0, 0.0, 100.0, 0.0], [None] * 4]
-    assert charts["confusion"]["chosen"] == 2
     contrast = charts["losses"]["traces"][0]
     assert contrast["y"][-1] is None, "a loss that is no number is a gap"
     assert charts["losses"]["borders"] == [[0.5, "task 1"], [2.5, "task 2"], [4.5, "task 3"]]

@@ -1,4 +1,4 @@
-"""The folder of a report: tables, figures and an index."""
+"""The folder of a report: tables and figures."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,16 +14,13 @@ if TYPE_CHECKING:
 
 
 def make_report(runs: Path, out: Path, names: Sequence[str] = (), draw: bool = True) -> list[Path]:
-    """Everything `ipal report` does; returns the files written, the index first."""
+    """Everything `ipal report` does; returns the files written."""
     benches = [read_bench(manifest, runs) for manifest in choose_manifests(runs, names)]
     files = {name: text for made in all_tables(benches) for name, text in made.files.items()}
     make_folder(out)
     for name, text in files.items():
         write_atomically(out / name, text)
-    written = [*(out / name for name in files), *(_write_figures(out / "figures", benches) if draw else ())]
-    index = out / "README.md"
-    write_atomically(index, _index([path.relative_to(out).as_posix() for path in written], benches))
-    return [index, *written]
+    return [*(out / name for name in files), *(_write_figures(out / "figures", benches) if draw else ())]
 
 
 def _write_figures(folder: Path, benches: Sequence[Comparison]) -> list[Path]:
@@ -37,11 +34,3 @@ def _write_figures(folder: Path, benches: Sequence[Comparison]) -> list[Path]:
             drawings[f"figure3-{bench.name}"] = partial(figures.heat_maps, bench)
     drawings["figure6"] = partial(figures.gamma_curves, [bench for bench in benches if bench.kind == "figure6"])
     return [path for name, draw in drawings.items() for path in figures.write_figure(folder / name, draw)]
-
-
-def _index(names: Sequence[str], benches: Sequence[Comparison]) -> str:
-    about = [f"- {bench.name}: {bench.about or bench.title} (`{bench.command}`)" for bench in benches]
-    tables = [f"- [{name}]({name})" for name in names if not name.endswith((".png", ".svg"))]
-    shown = [f"![{Path(name).stem}]({name})" for name in names if name.endswith(".png")]
-    parts = ["# Report", "From these benches:", "\n".join(about), "Tables:", "\n".join(tables)]
-    return "\n\n".join([*parts, *["Figures, each also as SVG:"] * bool(shown), *shown]) + "\n"

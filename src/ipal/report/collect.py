@@ -169,7 +169,6 @@ class Comparison:
     seeds: Sequence[int]
     """Of the rows that can be ranked."""
     kind: str = "study"
-    about: str = ""
     command: str = ""
     remarks: Sequence[str] = ()
     tried: Sequence[TriedPoint] = ()
@@ -293,7 +292,6 @@ def read_bench(manifest: Manifest, runs: Path) -> Comparison:
         rows,
         manifest.seeds,
         manifest.kind,
-        manifest.about,
         manifest.command,
         [*about_data, *remarks],
         tried,

@@ -69,21 +69,6 @@ def further(bench: Comparison) -> CellTable:
     return _by_row(bench, columns | {"exemplar-free": free})
 
 
-def search(bench: Comparison) -> CellTable:
-    """What was tried to choose the settings of rows, by validation scores; the best of each row in bold."""
-    found = [(point, spread(point.scores)) for point in bench.tried]
-    best: dict[str, float] = {}
-    for point, summary in found:
-        if summary:
-            best[point.label] = max(summary.mean, best.get(point.label, summary.mean))
-    rows = []
-    for point, summary in found:
-        mark = "best" if summary and summary.mean == best[point.label] else ""
-        text = ", ".join(f"`{name}={value}`" for name, value in point.settings.items())
-        rows.append((point.label, text, spread_cell(summary, mark)))
-    return table("", ("row", "settings", "validation AP"), rows)
-
-
 def differences(bench: Comparison) -> dict[str, list[str]]:
     """The column of differences in AP to the row that others are compared with; none without any interval."""
     reference = bench.reference
@@ -200,9 +185,6 @@ def all_tables(benches: Sequence[Comparison]) -> list[Captioned]:
         add(kind, wide(chosen), chosen, f"AP and AF in %, {_over(chosen)}.", protocol(chosen), legend(chosen))
     for bench in benches:
         own, how = [bench], protocol([bench])
-        if bench.tried:
-            text = f"{bench.title}: what settings were chosen from, by mean AP on validation nodes over seeds, in %."
-            add(f"search-{bench.name}", search(bench), own, text, "", "Best of a row in bold.")
         if bench.kind != "figure6":
             text = f"{bench.title}: AP and AF in %, {_over(own)}."
             add(f"details-{bench.name}", details(bench), own, text, how, legend(own, compared=True))

@@ -57,7 +57,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
     try:
         with open_plain(path) as file:
-            return read_npz(file, set(names).__contains__, allow, unreadable, kinds="fiubcUS")
+            return read_npz(file, set(names).__contains__, allow, unreadable, kinds="fiubcU")
     except FileNotFoundError:
         raise
     except OSError as error:

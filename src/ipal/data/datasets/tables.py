@@ -27,7 +27,7 @@ from ipal.data.datasets.readers import RawGraph
 from ipal.data.feature_names import BETWEEN, category
 from ipal.data.labels import WHOLE, file_labels, is_missing, truth_as_numbers, written
 from ipal.data.names import TABLES
-from ipal.errors import CapacityError, DataError, say_unused, shortened
+from ipal.errors import DataError, say_unused, shortened
 from ipal.system import free_memory
 from ipal.system.files import is_file, open_plain
 from ipal.system.optional import need_extra
@@ -141,12 +141,8 @@ def read_table(path: Path) -> Table:
         with open_plain(path) as file:
             read = _read_parquet if path.suffix.lower() == ".parquet" else _read_csv
             return read(file, path.name)
-    except FileNotFoundError:
-        raise
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): give a CSV or Parquet file.") from error
-    except CapacityError as error:
-        raise CapacityError(f"{path}: {error}") from error
 
 
 def _named(names: Sequence[str], where: str) -> list[str]:
@@ -159,7 +155,7 @@ def _named(names: Sequence[str], where: str) -> list[str]:
 
 
 def _read_csv(file: BinaryIO, where: str) -> Table:
-    free_memory.need(A_LETTER * file.seek(0, io.SEEK_END), "it", SMALLER)
+    free_memory.need(A_LETTER * file.seek(0, io.SEEK_END), where, SMALLER)
     file.seek(0)
     try:
         with io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
@@ -197,7 +193,7 @@ def _read_parquet(file: BinaryIO, where: str) -> Table:
         names = _named(source.schema_arrow.names, where)
         # As many values as it claims to hold, of all its columns.
         claimed = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
-        free_memory.need(16 * claimed, "it", SMALLER)
+        free_memory.need(16 * claimed, where, SMALLER)
         read = source.read(columns=names)
         read.validate(full=True)
         return Table(where, {name: read[name].to_numpy() for name in names})
@@ -246,10 +242,7 @@ def pair_in(folder: Path) -> list[Path]:
 
 def read_tables(nodes: Path, edges: Path, roles: Roles | None = None) -> RawGraph:
     """Of a table of nodes and a table of edges."""
-    try:
-        return assembled(read_table(nodes), read_table(edges), roles or Roles())
-    except FileNotFoundError as error:
-        raise DataError(f"The table {error.filename} does not exist.") from error
+    return assembled(read_table(nodes), read_table(edges), roles or Roles())
 
 
 def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:

@@ -21,22 +21,12 @@ def several_runs(benches: Sequence[Comparison], runs: Sequence[Run], unread: Seq
     about_data = {f"{run.dataset}: {run.result.data.remark}": None for run in runs if run.result.data.remark}
     return Page(
         title=f"{sum(len(one.runs) for one in found)} runs compared",
-        verdict=_verdict(found),
+        verdict=verdict(found[0]) if len(found) == 1 else f"{len(found)} comparisons, each with its best method.",
         subtitle=f"{', '.join(datasets)}. Runs that differ in the seed alone are one row.",
-        facts=[],
         warnings=[*about_data, *unread, *tables.remarks(benches)],
         sections=[_section(one, with_verdict=len(found) > 1) for one in found],
         name="runs",
     )
-
-
-def _verdict(found: Sequence[Comparison]) -> str:
-    """Of the one comparison, or how often which method is best."""
-    if len(found) == 1:
-        return verdict(found[0])
-    wins = Counter(one.best.title for one in found if one.best).most_common()
-    said = ", ".join(f"{title} in {number}" for title, number in wins)
-    return f"Of {len(found)} comparisons, best in AP: {said}." if said else "No comparison has a best row."
 
 
 def verdict(found: Comparison) -> str:

@@ -31,8 +31,7 @@ class Chart:
     options: Sequence[str] = ()
     """To choose from what is shown."""
     changes: Sequence[Spec] = ()
-    """What each option puts in the place of the chart's own."""
-    chosen: int = 0
+    """What each option puts in the place of the chart's own; the last one is shown first."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,11 @@ class Page:
     verdict: str
     """One sentence: what came out."""
     subtitle: str
-    facts: Sequence[Fact]
     warnings: Sequence[str]
     sections: Sequence[PageSection]
     name: str
     """Prefix of file names of downloads."""
+    facts: Sequence[Fact] = ()
 
 
 # ---------------------------------------------------------------------- charts

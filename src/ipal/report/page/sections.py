@@ -117,7 +117,6 @@ def _confusion_chart(names: Sequence[str], counts: Sequence[Counts]) -> Chart:
         {},
         [f"after {name}" for name in plots.tasks(len(specs))],
         specs,
-        chosen=len(specs) - 1,
     )
 
 

@@ -113,13 +113,13 @@
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
     const spec = charts[figure.dataset.chart];
     const choose = (chosen) => plots.set(figure, { spec, chosen, hidden: new Set() });
-    choose(spec.chosen);
+    choose(spec.changes.length - 1);
     const place = figure.querySelector(".plot");
     for (const kind of ["pointermove", "pointerdown"]) place.addEventListener(kind, (event) => tell(figure, event));
     place.addEventListener("pointerleave", () => (tip.hidden = true));
     const picker = figure.querySelector("select");
     if (!picker) continue;
-    picker.value = String(spec.chosen); // a browser may remember what was chosen before a reload
+    picker.value = String(spec.changes.length - 1); // a browser may remember what was chosen before a reload
     picker.addEventListener("change", () => {
       choose(Number(picker.value));
       draw(figure);
