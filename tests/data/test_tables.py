@@ -199,7 +199,7 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
             ["nodes.csv: A label is 0.5"],
         ),
         (NODES.replace("bot", "").replace("human", "").replace("shop", ""), ["No node", "has a label"]),
-        (NODES.replace("age", "time").replace("31.5", "x"), ["column time of nodes.csv holds text"]),
+        (NODES.replace("age", "time").replace("31.5", "x"), ["'time' must be 4 whole numbers"]),
         (NODES.replace("age", "Time"), ["'time' must be 4 whole numbers"]),
         ("id,label\n", ["nodes.csv has no rows"]),
         (NODES.replace("ben", '"ben'), ["nodes.csv is no sound CSV file"]),
@@ -220,7 +220,7 @@ def test_a_table_of_nodes_that_cannot_be_read_is_a_sentence(tmp_path: Path, node
         (EDGES.replace("source", "begin"), ["no column source in edges.csv", "it has begin, target, weight, when"]),
         (EDGES.replace("carl", "nobody"), ["Row 2 of edges.csv names the target 'nobody'", "not in nodes.csv"]),
         (EDGES.replace("0.5", "-0.5"), ["Edge 2 of 3 has the weight -0.5", "positive"]),
-        (EDGES.replace("0.5", "much"), ["column weight of edges.csv", "number"]),
+        (EDGES.replace("0.5", "much"), ["edge_weight must hold real numbers"]),
     ],
     ids=lambda value: None if isinstance(value, list) else "",
 )

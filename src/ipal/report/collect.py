@@ -79,12 +79,9 @@ class Run:
 
     @property
     def machine(self) -> str:
-        """What its times were measured on; scores do not need it, so it may be missing."""
-        try:
-            known = self.folder.environment()
-            return f"{known['device_name'] or known['processor']}, threads: {known['threads']}"
-        except (StoreError, KeyError):
-            return "unknown machine"
+        """What its times were measured on."""
+        known = self.folder.environment()
+        return f"{known.get('device_name') or known.get('processor')}, threads: {known.get('threads')}"
 
     @cached_property
     def history(self) -> list[dict[str, float | None]]:

@@ -111,13 +111,6 @@ class Table:
             return np.array([float(value) if written(value) else np.nan for value in values], dtype=np.float64)
         raise self.refused(name, f"values of the type {' and '.join(sorted(kind.__name__ for kind in kinds))}")
 
-    def numbers(self, name: str) -> NDArray[np.float64]:
-        """A column of which nothing but numbers is expected."""
-        column = self.column(name)
-        if isinstance(column, list) or column.ndim > 1:
-            raise self.refused(name, "text" if isinstance(column, list) else "vectors")
-        return column
-
     def refused(self, name: str, held: str) -> DataError:
         return DataError(
             f"The column {shortened(name)} of {self.where} holds {held}: make it numbers or text, or leave it out."
@@ -276,10 +269,10 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
         y=labels,
         x=x,
         preprocessing="features as in the table",
-        edge_weight=edges.numbers(theirs["weight"]) if "weight" in theirs else None,
+        edge_weight=np.asarray(edges.column(theirs["weight"])) if "weight" in theirs else None,
         ids=None if ids.dtype.kind == "i" and np.array_equal(ids, np.arange(len(ids))) else ids,
         columns=columns,
-        **{fact: nodes.numbers(mine[fact]) for fact in FACTS if fact in mine},
+        **{fact: np.asarray(nodes.column(mine[fact])) for fact in FACTS if fact in mine},
     )
 
 
