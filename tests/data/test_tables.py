@@ -192,11 +192,11 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
         (NODES.replace("age", "a=b"), ["column a=b of nodes.csv has a '='", "rename"]),
         (
             NODES.replace("bot", "-2").replace("human", "0").replace("shop", "1"),
-            ["nodes.csv: A label is -2"],
+            ["A label is -2"],
         ),
         (
             NODES.replace("bot", "0.5").replace("human", "0").replace("shop", "1"),
-            ["nodes.csv: A label is 0.5"],
+            ["A label is 0.5"],
         ),
         (NODES.replace("bot", "").replace("human", "").replace("shop", ""), ["No node", "has a label"]),
         (NODES.replace("age", "time").replace("31.5", "x"), ["'time' must be 4 whole numbers"]),

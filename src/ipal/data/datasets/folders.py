@@ -28,7 +28,6 @@ from pydantic import Field, ValidationError
 from ipal.data.csr import Neighbours, smallest
 from ipal.data.dataset import FACTS, Dataset, checked_facts, content_hash
 from ipal.data.graph import Features, Graph
-from ipal.data.labels import check_labels
 from ipal.errors import DataError, StoreError
 from ipal.system.arrays import mapped
 from ipal.system.documents import Record, read_json
@@ -134,8 +133,6 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
         )
     y = _mapped(path, "y", "iU", None)
     n = len(y)
-    if y.dtype.kind == "i":
-        check_labels(y)
     columns = tuple(meta.columns)
     _fits(len(columns) in (0, meta.num_features), path / META)
     return Dataset(

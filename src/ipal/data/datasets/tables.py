@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ipal.data.dataset import FACTS
 from ipal.data.datasets.readers import RawGraph
 from ipal.data.feature_names import BETWEEN, category
-from ipal.data.labels import WHOLE, file_labels, is_missing, truth_as_numbers, written
+from ipal.data.labels import WHOLE, is_missing, truth_as_numbers, written
 from ipal.data.names import TABLES
 from ipal.errors import DataError, say_unused, shortened
 from ipal.system import free_memory
@@ -254,11 +254,7 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
                 f"Rows {row + 1} and {place[word] + 1} of {nodes.where} are both '{shortened(word)}': keep one."
             )
     ids = np.array(words, dtype=np.int64 if all(WHOLE.fullmatch(word) for word in words) else np.str_)
-    try:
-        y = nodes.words(mine["label"]) if "label" in mine else [""] * nodes.rows
-        labels = file_labels(np.array(y, dtype=object), nodes.rows)
-    except DataError as error:
-        raise DataError(f"{nodes.where}: {error}") from error
+    y = nodes.words(mine["label"]) if "label" in mine else [""] * nodes.rows
     others = [name for name in nodes.columns if name not in mine.values()]
     chosen = others if roles.features is None else roles.features
     if lacking := {*chosen} - {*others}:
@@ -266,7 +262,7 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     x, columns = _features([name for name in others if name in chosen], nodes)
     return RawGraph(
         edges=np.array([_ends(place, edges, theirs[end], nodes.where) for end in ("source", "target")], dtype=np.int64),
-        y=labels,
+        y=np.array(y, dtype=object),
         x=x,
         preprocessing="features as in the table",
         edge_weight=np.asarray(edges.column(theirs["weight"])) if "weight" in theirs else None,
