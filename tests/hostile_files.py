@@ -87,7 +87,6 @@ META: dict[str, Any] = {
     "split": None,
     "preprocessing": "",
     "remark": "",
-    "beyond_task": False,
 }
 
 
@@ -283,7 +282,7 @@ def sound_result() -> dict[str, Any]:
             "classes": [[0, 1], [2, 3]],
             "exemplar_free": True,
         },
-        "data": {"hash": "x", "preprocessing": "", "remark": "", "features_looked_beyond_task": False},
+        "data": {"hash": "x", "preprocessing": "", "remark": ""},
         "timing": {
             "seconds_per_task": [1.0, 1.0],
             "seconds_per_epoch": [0.1, 0.1],

@@ -162,7 +162,7 @@ class ProtocolConfig(Section):
     """isolated: each task is tested on its own subgraph. seen: on the union of all seen nodes and edges."""
     visibility: Literal["transductive", "inductive"] = "transductive"
     """inductive: validation and test nodes, with their edges, are absent while training."""
-    accuracy: str = "balanced"
+    accuracy: Literal["balanced", "micro"] = "balanced"
     """balanced: mean of per-class accuracy over the task's classes. micro: share of nodes."""
     batch: Literal["full"] | Sampling = "full"
     """full: the whole task graph is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""

@@ -36,7 +36,7 @@ BROKEN: dict[str, tuple[dict[str, object], list[str]]] = {
     "labels too large": ({"y": np.full(40, 2**64 - 1, dtype=np.uint64)}, ["labels are not whole numbers"]),
     "labels fractional": ({"y": Y + 0.5}, ["labels", "whole numbers", "0, 1, 2"]),
     "labels NaN": ({"y": np.full(40, np.nan)}, ["No node", "has a label"]),
-    "labels of no text": ({"y": np.array([b"\xff"] * 40)}, ["labels", "UTF-8"]),
+    "labels of no text": ({"y": np.array([b"\xff"] * 40)}, ["array y", "not numbers"]),
     "labels missing by words": ({"y": np.array(["NaN", "none", "?", "-1.0"] * 10)}, ["No node", "has a label"]),
     "labels fractional words": ({"y": np.array(["0.5", "1", "2", "3"] * 10)}, ["A label is 0.5", "not fractions"]),
     "ids twice": ({"ids": np.array(["a", "b"] * 20)}, ["'ids'", "all different"]),
@@ -90,10 +90,8 @@ def test_a_graph_file_with_flipped_bytes_is_refused_or_read_as_it_was(tmp_path: 
         flipped[place] ^= 0x15
         path.write_bytes(flipped)
         try:
-            # A flipped bit in a time stamp changes nothing that matters; a flipped number never passes. The list of
-            # arrays at the end has no checksum: one that vanishes from it is a file without features, and says so.
-            read = load(str(path))
-            assert read.hash == expected or "structural" in read.preprocessing
+            # A flipped bit in a time stamp changes nothing that matters; a flipped number never passes.
+            assert load(str(path)).hash == expected
         except DataError:
             pass
         except Exception as error:

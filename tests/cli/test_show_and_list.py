@@ -77,7 +77,6 @@ def test_a_run_is_shown_to_people(command: Command, finished: Path) -> None:
     full = command("show", finished.name, "--long").out
     for words in (
         "train isolated, test isolated",
-        "macro-F1",
         "encoder weights",
         "of which",
         "Mean accuracy over tasks",

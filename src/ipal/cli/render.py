@@ -220,13 +220,13 @@ def _some(number: int, most: int) -> list[int | None]:
 
 def _metrics(content: dict[str, Any], full: bool) -> Iterator[tuple[str, str]]:
     """Title and value of every metric to show; in full, also what it means."""
-    from ipal.evaluation.metrics import METRICS, metric_named
+    from ipal.evaluation.metrics import METRICS
 
     for name, value in content["metrics"].items():
         if value is not None and (full or name in SHORT or name not in METRICS.own):
-            metric = metric_named(name)
-            about = f"   ({metric.about})" if full and metric.about else ""
-            yield metric.title, f"{value:.2f} {metric.unit}{about}"
+            metric = METRICS.get(name)
+            about = f"   ({metric.about})" if full and metric else ""
+            yield metric.title if metric else name, f"{value:.2f} {metric.unit if metric else ''}{about}"
 
 
 def _protocol(content: dict[str, Any]) -> dict[str, str]:

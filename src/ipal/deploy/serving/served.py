@@ -17,7 +17,6 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
-from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.deploy.predict import predict
 from ipal.deploy.serving.bodies import Limits, Question, read_question
@@ -171,7 +170,7 @@ class Served:
     def _load(self, content: bytes) -> Loaded:
         model = loaded(Snapshot.of(content, self._path), self._path)
         x = sp.csr_array(np.ones((2, model.num_features), dtype=np.float32))
-        predict(model, Graph(x, Neighbours.none(2), symmetric=True))  # all libraries are loaded then, too
+        predict(model, Graph(x, np.zeros((2, 0), dtype=np.int64), symmetric=True))  # all libraries are loaded then, too
         directed = model.schema.directed if self._directed is None else self._directed
         return Loaded(model, _version(content), directed, self._limits)
 

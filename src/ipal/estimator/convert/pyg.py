@@ -1,7 +1,7 @@
 """From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`.
 
 Read are `x`, the edges (`edge_index` with `edge_weight`, or `adj_t` with its values), `y`, `train_mask`, `test_mask`,
-`forget_mask` and `new_y`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not used, and that is said once.
+`forget_mask` and `new_y`. `edge_attr` and `edge_type` are not used, and that is said once.
 Floating-point numbers of any width become float32.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipal.data.graph import EDGE_PARTS_NOT_USED, Given, Graph, Nodes, checked_graph
+from ipal.data.graph import Given, Graph, Nodes, checked_graph
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import Label, Labels, file_labels, is_missing, labelled, whole_numbers
 from ipal.data.task import LabelledNodes, Task
@@ -28,6 +28,7 @@ READS = (
     "(nodes, edges) of pandas, a dict of arrays (x, edge_index, y), or the path of a file or folder"
 )
 """What `graph_from` takes."""
+NOT_USED = ("edge_attr", "edge_type")
 
 
 def graph_of(data: "Data | GraphData", *, undirected: bool = False) -> Graph:
@@ -60,14 +61,14 @@ def both_ways(data: "Data") -> "Data":
     made, graph = copy(data), graph_of(data, undirected=True)
     weights = None if graph.edge_weight is None else torch.from_numpy(graph.edge_weight)
     edges = {"edge_index": torch.from_numpy(graph.edges), "edge_weight": weights}
-    for name, value in (edges | dict.fromkeys(("adj_t", *EDGE_PARTS_NOT_USED))).items():
+    for name, value in (edges | dict.fromkeys(("adj_t", *NOT_USED))).items():
         made[name] = value
     return made
 
 
 def _edges(data: Any, n: int) -> tuple[NDArray[Any], Given]:
     """Edges between n nodes and their weights as they are given, not checked; none where nothing says them."""
-    for name in EDGE_PARTS_NOT_USED:
+    for name in NOT_USED:
         if getattr(data, name, None) is not None:
             say_unused(f"data.{name}; an edge counts by edge_weight alone")
     given, adj_t, weights = (getattr(data, name, None) for name in ("edge_index", "adj_t", "edge_weight"))
