@@ -69,9 +69,6 @@ def test_edges_count_both_ways_unless_it_is_said_otherwise(client: Client, known
         expected = predict(known, checked_graph(x, edges, undirected=not directed)).confidence
         said = {"x": x.tolist(), "edge_index": edges.tolist(), "directed": directed}
         assert client().post("/predict", json=said).json()["confidence"] == pytest.approx(expected, abs=2e-6)
-        del said["directed"]
-        silent = client(directed=directed).post("/predict", json=said)
-        assert silent.json()["confidence"] == pytest.approx(expected, abs=2e-6)
 
 
 def test_a_graph_file_is_a_request(client: Client, tiny: Dataset, tmp_path: Any) -> None:

@@ -94,10 +94,6 @@ ModelName = Annotated[str, Argument(metavar="MODEL", help="Model file, run folde
 GraphName = Annotated[
     str, Option("--graph", metavar="GRAPH", help="Name, file, folder, or nodes.csv,edges.csv; no labels needed.")
 ]
-Directed = Annotated[
-    bool | None,
-    Option("--directed/--undirected", help="Directed or undirected edges; default: as the model learned them."),
-]
 Force = Annotated[bool, Option("--force", help="Overwrite an existing file.")]
 Settings = Annotated[
     list[str] | None,

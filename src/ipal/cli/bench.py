@@ -1,8 +1,6 @@
 """`ipal bench`: the runs behind tables and figures."""
 
-import itertools
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -12,7 +10,6 @@ from typer import Argument, Option
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
-from ipal.errors import ConfigError, shortened
 
 if TYPE_CHECKING:
     from ipal.bench.jobs import Job
@@ -31,7 +28,6 @@ def bench(
     only: Annotated[
         list[str] | None, Option("--only", metavar="LABEL", help="This entry only; may be repeated.")
     ] = None,
-    seeds: Annotated[str | None, Option(help="Other seeds than the file's, as 0-2 or 0,3.")] = None,
     engine: Annotated[str, Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
     address: Annotated[
         str | None,
@@ -49,7 +45,7 @@ def bench(
 
     performer = make_engine(engine, address)
     plans = [read_experiment(path) for path in files]
-    suite = prepare(plans, runs, root, tune=tune, only=only or (), seeds=_parse_seeds(seeds), stack=stack)
+    suite = prepare(plans, runs, root, tune=tune, only=only or (), stack=stack)
     if dry_run:
         return _show_plan(suite)
     interrupted = "Interrupted; saved work is kept. Start the same command again to continue."
@@ -142,18 +138,3 @@ def _spread(spread: dict[str, float | None]) -> str:
     if spread["mean"] is None:
         return "failed"
     return f"{spread['mean']:.2f}" + ("" if spread["sd"] is None else f" ± {spread['sd']:.2f}")
-
-
-def _parse_seeds(text: str | None) -> tuple[int, ...]:
-    """`0-2,5` as 0, 1, 2, 5."""
-    if text is None:
-        return ()
-    parts = [re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip()) for part in text.split(",")]
-    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
-    if not all(parts) or not any(ranges):
-        raise ConfigError(f"--seeds takes seeds as 0-2 or 0,3; got '{shortened(text)}'.")
-    from ipal.bench.experiment_file import MOST_SEEDS
-
-    if sum(map(len, ranges)) > MOST_SEEDS:
-        raise ConfigError(f"--seeds names {sum(map(len, ranges))} seeds; at most {MOST_SEEDS} are taken: name fewer.")
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(ranges)))

@@ -26,7 +26,6 @@ CheckpointEvery = Annotated[
         min=1, max=10**9, help="Epochs between two checkpoints; default: few, of little cost.", rich_help_panel=RARE
     ),
 ]
-Long = Annotated[bool, Option("--long", help="Also metrics, what is stored, and the protocol, in words.")]
 
 
 def run(
@@ -61,7 +60,6 @@ def run(
         ),
     ] = None,
     html: Annotated[bool, Option("--html", help="Also write an HTML page of the run.")] = False,
-    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, an interrupted one resumed."""
@@ -83,7 +81,7 @@ def run(
         folder.mark(wanted)
     else:
         _say_finished(folder)
-    _show(folder, full, as_json)
+    _show(folder, as_json)
     if html:
         from ipal.cli.report import write_page
 
@@ -138,7 +136,6 @@ def resume(
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
-    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue an interrupted run; the result is the same as without the interruption."""
@@ -150,13 +147,12 @@ def resume(
         with render.Status(render.err, f"reading {shortened(config.dataset)}"):
             resolved = _resolved(config, root or folder.data_root())
         _execute(resolved, folder, checkpoint_every=checkpoint_every)
-    _show(folder, full, as_json)
+    _show(folder, as_json)
 
 
 def show(
     name: Annotated[str, Argument(metavar="RUN|MODEL", help="Path or name of a run, or latest; a model file.")],
     runs: Runs = RUNS,
-    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a finished run (accuracy matrix, AP, AF, time, memory, what is stored), or a model file and its history."""
@@ -168,7 +164,7 @@ def show(
     folder.config()
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
-    _show(folder, full, as_json)
+    _show(folder, as_json)
 
 
 def _finished_before(wanted: RunConfig, runs: Path, root: Path | None) -> RunFolder | None:
@@ -222,12 +218,12 @@ def _say_finished(folder: RunFolder) -> None:
     render.note("This run is finished already: what it found is shown.")
 
 
-def _show(folder: RunFolder, full: bool, as_json: bool) -> None:
+def _show(folder: RunFolder, as_json: bool) -> None:
     result = folder.result()
     if as_json:
         render.as_json({"run": str(folder.path), **result})
     else:
-        render.result(result, folder.path, full=full)
+        render.result(result, folder.path)
 
 
 # ---------------------------------------------------------------------- lists
@@ -241,40 +237,42 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List what there is of one kind, or the runs."""
-    if what == "runs":
-        rows = [overview(folder) for folder in RunStore(runs).all()]
-    elif what == "presets":
-        found = {name: (path, read_config_file(path)) for name, path in presets().items()}
-        rows = [{"name": name, "about": tree["about"], "file": str(path)} for name, (path, tree) in found.items()]
-    elif what == "datasets":  # at once: the others load torch
-        from ipal.data.datasets.catalog import CATALOG, all_names, data_root, describe
-
-        folder = data_root(root)
-        rows = _with_packages(CATALOG, [describe(name, folder) for name in all_names(folder)])
-    else:
-        rows = _offered(what)
+    rows = _listed(what, runs, root)
     if as_json:
         render.as_json(rows)
+    elif full and what == "methods":
+        render.settings(rows)
     else:
-        render.listing(what, rows, full=full)
+        render.listing(what, rows)
 
 
-def _offered(what: str) -> list[dict[str, Any]]:
-    from ipal.estimator.settings import describe
-    from ipal.runs.resolved import REGISTRIES
+def _listed(what: str, runs: Path, root: Path | None) -> list[dict[str, Any]]:
+    if what == "runs":
+        return [overview(folder) for folder in RunStore(runs).all()]
+    if what == "presets":
+        return [
+            {"name": name, "about": read_config_file(path)["about"], "file": str(path)}
+            for name, path in presets().items()
+        ]
+    if what == "datasets":  # at once: the others load torch
+        from ipal.data.datasets import catalog
 
-    registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
-    if what not in registries:
-        raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, ['runs', 'presets', *registries])}")
-    own = registries[what].own.values()
-    if what == "methods":
-        return _with_packages(registries[what], list(map(describe, own)))
-    rows = [{"name": one.name, "about": getattr(one, "about", "") or first_paragraph(one.__doc__)} for one in own]
-    return _with_packages(registries[what], rows)
+        registry: Registry[Any] = catalog.CATALOG
+        folder = catalog.data_root(root)
+        rows = [catalog.describe(name, folder) for name in catalog.all_names(folder)]
+    else:
+        from ipal.estimator.settings import describe
+        from ipal.runs.resolved import REGISTRIES
+
+        registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
+        if what not in registries:
+            raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, ['runs', 'presets', *registries])}")
+        registry = registries[what]
+        rows = [describe(one) if what == "methods" else _about(one) for one in registry.own.values()]
+    # What installed packages offer is not loaded.
+    unknown = {"here": True, "split": None}
+    return rows + [{"name": name, "about": f"from {registry.package(name)}", **unknown} for name in registry.entries]
 
 
-def _with_packages(registry: Registry[Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows, and the names of what installed packages offer, which is not loaded."""
-    rows = [*rows, *({"name": name} for name in registry.entries)]
-    packages = [registry.package(row["name"]) for row in rows]
-    return [{**row, "plugin": package and str(package)} for row, package in zip(rows, packages, strict=True)]
+def _about(thing: Any) -> dict[str, str]:
+    return {"name": thing.name, "about": getattr(thing, "about", "") or first_paragraph(thing.__doc__)}

@@ -69,7 +69,7 @@ def show_model(path: Path, as_json: bool) -> None:
     render.facts(
         {
             "model": f"{in_words(model)}; {render.many(model.num_features, 'feature')} a node",
-            "kept": render.kept(kept, items=True),
+            "kept": render.kept(kept),
             "file": f"{path} ({render.size(content['bytes'])})",
         }
     )

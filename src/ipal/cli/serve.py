@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, Directed, ModelName, Runs
+from ipal.cli.app import RUNS, ModelName, Runs
 from ipal.errors import ConfigError
 from ipal.runs.run_folder import RunStore
 from ipal.system.files import read_bounded
@@ -40,7 +40,6 @@ def serve(
         int | None, typer.Option(min=1, max=1024, help="CPU threads; workers share them. Default: all cores.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes that answer, each with the model.")] = 1,
-    directed: Directed = None,
     runs: Runs = RUNS,
 ) -> None:
     """Serve predictions over HTTP until stopped. A request holds a graph as JSON or .npz; none is stored.
@@ -79,7 +78,6 @@ def serve(
         token=token,
         limits=limits,
         threads=threads,
-        directed=directed,
         workers=workers,
         started=started,
     )

@@ -21,8 +21,9 @@ from starlette.requests import ClientDisconnect
 
 from ipal._version import __version__
 from ipal.deploy.serving.bodies import JSON, NPZ, GraphBody, Limits
-from ipal.deploy.serving.served import ExplainOptions, OverloadError, Served
-from ipal.errors import StoreError
+from ipal.deploy.serving.served import ExplainOptions, Served, overload
+from ipal.errors import IpalError, StoreError
+from ipal.system.arrays import MalformedError, TooLargeError
 
 VERSION = "x-model-version"
 ALWAYS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -149,14 +150,14 @@ class Server:
                 answer = await asyncio.wrap_future(self.served.ask(body, kind, explain))
         except TimeoutError as error:
             sentence = f"There was no answer within {self.limits.seconds:g} seconds (--timeout): send fewer nodes."
-            raise OverloadError(sentence) from error
+            raise overload(sentence) from error
         finally:
             self.held -= len(body)
             with suppress(BufferError):  # a late prediction may still use it
                 body.clear()
         self._nodes.inc(answer.nodes)
         self._rejected.inc(answer.rejected)
-        return Response(answer.content, answer.status, {VERSION: answer.version}, JSON)
+        return Response(answer.content, headers={VERSION: answer.version}, media_type=JSON)
 
     async def _receive(self, request: Request, body: bytearray) -> None:
         """Read the whole body within the limits of size and time."""
@@ -171,7 +172,7 @@ class Server:
                     if len(body) + len(chunk) > most:
                         raise too_large
                     if self.held + len(chunk) > AT_ONCE * most:
-                        raise OverloadError("Too many large requests are on their way: try again later.")
+                        raise overload("Too many large requests are on their way: try again later.")
                     self.held += len(chunk)
                     body += chunk
         except TimeoutError as error:
@@ -248,8 +249,9 @@ def right_token(token: str) -> Callable[..., Awaitable[None]]:
 
 async def refused(_: Request, error: Exception) -> Response:
     """An error as one sentence."""
-    if isinstance(error, OverloadError):
-        return JSONResponse({"error": str(error)}, 503, {"retry-after": "1"})
+    if isinstance(error, IpalError):
+        status = 400 if isinstance(error, MalformedError) else 413 if isinstance(error, TooLargeError) else 422
+        return JSONResponse({"error": str(error)}, status)
     if isinstance(error, RequestValidationError):
         first, known = error.errors()[0], ", ".join(ExplainOptions.model_fields)
         sentence = f"The option '{str(first['loc'][-1])[:40]}' in the address: {first['msg']} (there are {known})."
@@ -274,16 +276,14 @@ def make_app(
     token: str | None = None,
     hosts: Collection[str] | None = None,
     threads: int = 1,
-    directed: bool | None = None,
 ) -> FastAPI:
     """The application that serves the model in a file; close its `state.server.served` at the end.
 
     With a token, every route but /health, /docs and /openapi.json requires it, and there is /reload. `hosts` are the
-    allowed Host headers, None for any. `directed` is the default for requests without that option, None for how the
-    model learned.
+    allowed Host headers, None for any.
     """
     limits = limits or Limits()
-    server = Server(Served(model, limits, threads, directed), limits)
+    server = Server(Served(model, limits, threads), limits)
     app = FastAPI(
         title="Predictions over HTTP",
         description=ABOUT,
@@ -291,7 +291,7 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
         dependencies=[Depends(right_host(hosts))],
-        exception_handlers=dict.fromkeys((StarletteHTTPException, RequestValidationError, OverloadError), refused),
+        exception_handlers=dict.fromkeys((StarletteHTTPException, RequestValidationError, IpalError), refused),
         lifespan=following,
     )
     app.state.server = server

@@ -102,14 +102,13 @@ def serve(
     token: str | None = None,
     limits: Limits | None = None,
     threads: int | None = None,
-    directed: bool | None = None,
     workers: int = 1,
     started: Callable[[str, dict[str, Any]], None] = print,
 ) -> None:
     """Serve the model in a file until a signal, then finish the current requests.
 
-    `started` gets the address and what is served; `directed` is a default; workers are processes that share the
-    threads, by default one per core. Each follows the model's file.
+    `started` gets the address and what is served; workers are processes that share the threads, by default one per
+    core. Each follows the model's file.
     """
     limits = limits or Limits()
     check_access(host, token)
@@ -118,7 +117,7 @@ def serve(
     # Without a token, pages of other sites in a browser on this machine must be kept out.
     hosts = None if token is not None else {"localhost", "127.0.0.1", "[::1]", in_url}
     each = max(1, (threads or cores()) // workers)
-    factory = partial(make_app, model, limits, token=token, hosts=hosts, threads=each, directed=directed)
+    factory = partial(make_app, model, limits, token=token, hosts=hosts, threads=each)
     with listen(host, port, limits.seconds) as listener:
         app = factory()  # here in any case: a model that cannot be loaded is said at once
         served = app.state.server.served
