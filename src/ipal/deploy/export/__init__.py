@@ -26,11 +26,9 @@ from ipal.system.optional import need_extra
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["GRAPHS", "TOLERANCE", "export_onnx", "onnx_model"]
+__all__ = ["export_onnx", "onnx_model"]
 
 OPSET = 18
-IR_VERSION = 8
-"""As old as the opset allows: older runtimes read it too."""
 MOST_BYTES = 2**31 - 2**20
 """An ONNX file is one protobuf message, which has to stay below 2 GiB."""
 EDGES = (
@@ -40,9 +38,7 @@ EDGES = (
 WEIGHTS = "; edge_weight is finite and 0 or more, a repeated edge has the mean of its weights"
 
 
-def export_onnx(
-    learner: Learner | Model, path: str | Path, *, graphs: int = GRAPHS, edge_weights: bool = False
-) -> dict[str, Any]:
+def export_onnx(learner: Learner | Model, path: str | Path, *, edge_weights: bool = False) -> dict[str, Any]:
     """Write a model to an ONNX file, after a comparison of both on random graphs.
 
     Parameters
@@ -51,8 +47,6 @@ def export_onnx(
         What is exported.
     path : str or Path
         The file.
-    graphs : int, default=20
-        How many random graphs file and model are compared on.
     edge_weights : bool, default=False
         Whether weights of edges are a third input; without it, all edges weigh one.
 
@@ -67,7 +61,7 @@ def export_onnx(
         file.write(content)
         file.flush()
         # Checked as written to disk, before it gets its name.
-        apart = check(model, Path(file.name), graphs, weighted=edge_weights)
+        apart = check(model, Path(file.name), weighted=edge_weights)
     nodes = f"float32 (nodes, {len(model.labels)})"
     return {
         "file": str(path),
@@ -78,7 +72,7 @@ def export_onnx(
         "inputs": {"x": f"float32 (nodes, {model.num_features})", "edge_index": "int64 (2, edges)"}
         | ({"edge_weight": "float32 (edges)"} if edge_weights else {}),
         "outputs": {"scores": nodes, "probabilities": nodes, "predicted": "int64 (nodes), places in classes"},
-        "graphs": graphs,
+        "graphs": GRAPHS,
         "largest_difference": apart,
         "tolerance": TOLERANCE,
     }
@@ -113,40 +107,37 @@ def _traced(model: Model, edge_weights: bool) -> "ModelProto":
     """What torch's exporter makes of the model's prediction, without its notes on where it found each operation."""
     x = torch.ones(5, model.num_features, device=model.device)
     inputs = {"x": x, "edge_index": torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]], device=model.device)}
-    inputs |= {"edge_weight": torch.ones(4, device=model.device)} if edge_weights else {}
-    free = {"x": {0: "nodes"}, "edge_index": {1: "edges"}, "edge_weight": {0: "edges"}}
+    sizes = {"x": {0: "nodes"}, "edge_index": {1: "edges"}}
+    if edge_weights:
+        inputs["edge_weight"], sizes["edge_weight"] = torch.ones(4, device=model.device), {0: "edges"}
     module = Inference(model).eval()
     module(**inputs)  # what follows from the memory is computed now, and no part of the trace
-    any_size = torch.export.Dim.DYNAMIC
+    names = ["scores", "probabilities", "predicted"]
     try:
         with _quiet():
-            program = torch.export.export(
-                module, (), inputs, dynamic_shapes={name: dict.fromkeys(free[name], any_size) for name in inputs}
+            traced = torch.onnx.export(
+                module,
+                kwargs=inputs,
+                dynamic_shapes=sizes,
+                output_names=names,
+                opset_version=OPSET,
+                verbose=False,
             )
-            size = sum(one.nbytes for one in (*program.state_dict.values(), *program.constants.values()))
-            if size > MOST_BYTES:
-                raise CapacityError(
-                    f"This model takes {size / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: train a smaller one."
-                )
-            names = ["scores", "probabilities", "predicted"]
-            traced = torch.onnx.export(program, output_names=names, opset_version=OPSET, verbose=False)
-    except (torch.onnx.OnnxExporterError, torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
+    except (torch.onnx.OnnxExporterError, RuntimeError) as error:
         raise ConfigError(
             f"The method '{model.name}' cannot be exported: torch cannot trace its predictions "
             f"({shortened(str(error), 200)})."
         ) from error
     assert traced is not None, "nothing was written to a file"
     made: ModelProto = traced.model_proto
-    made.ir_version, made.producer_name, made.producer_version = IR_VERSION, "ipal", __version__
-    graph = made.graph
-    del graph.value_info[:]
-    for node in graph.node:
+    size = sum(len(one.raw_data) for one in made.graph.initializer)
+    if size > MOST_BYTES:
+        raise CapacityError(
+            f"This model takes {size / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: train a smaller one."
+        )
+    del made.graph.value_info[:]
+    for node in made.graph.node:
         del node.metadata_props[:]
-    for value in graph.input:
-        for place, name in free[value.name].items():
-            value.type.tensor_type.shape.dim[place].dim_param = name
-    for value in graph.output:
-        value.type.tensor_type.shape.dim[0].dim_param = "nodes"
     return made
 
 
