@@ -66,9 +66,9 @@ def run(
     if html:
         need_extra("html", "jinja2")  # now, not after hours of learning
     options: Tree = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
-    options |= {"split": _parse_split(split), "train": None if epochs is None else {"epochs": epochs}}
     given = {name: value for name, value in options.items() if value is not None}
-    for assignment in settings or ():
+    short = [f"split=[{split}]"] * (split is not None) + [f"train.epochs={epochs}"] * (epochs is not None)
+    for assignment in [*short, *(settings or ())]:
         given = override(given, parse_assignment(assignment))
     wanted = wanted_run(given, config, preset)
     with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
@@ -120,15 +120,6 @@ def _check_used(method: str, given: Tree, epochs: int | None) -> None:
     if any(epochs is not None or type(SECTIONS[name])(**given[name]) != SECTIONS[name] for name in unused):
         what = f"--epochs and all settings of {' and '.join(sorted(unused))}"
         raise ConfigError(f"The method '{method}' trains no network: leave out {what}.")
-
-
-def _parse_split(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise ConfigError(f"--split takes whole numbers with commas, as 5,2,2; got '{shortened(text)}'.") from error
 
 
 def resume(
