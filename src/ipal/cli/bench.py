@@ -2,10 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typer import Argument, Option
 
 from ipal.cli import render
@@ -67,29 +66,19 @@ def bench(
         raise typer.Exit(1)
 
 
-class _View:
-    """Shows a suite: a progress bar of runs, and a line for each finished row."""
+class _View(render.Status):
+    """Shows a suite: a line with what runs now, and one that stays for each finished row."""
 
     def __init__(self, suite: "Suite") -> None:
-        # Durations differ between runs: the speed is estimated over the last hour.
-        now = TextColumn("{task.description}", style="dim", markup=False)
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), now)
-        self._bar = Progress("runs", *columns, console=render.err, speed_estimate_period=3600)
-        self._suite, total = suite, len(suite.jobs)
-        self._id = self._bar.add_task("", total=total, completed=total - len(suite.unfinished()))
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        super().__init__(render.err)
+        self._suite, self._done = suite, len(suite.jobs) - len(suite.unfinished())
 
     def started(self, job: "Job") -> None:
-        self._bar.update(self._id, description=job.name.rpartition("-")[0])
+        whole = len(self._suite.jobs)  # a search may go on
+        self.show(f"{self._done} of {whole} runs done, {job.name.rpartition('-')[0]}", self._done / whole)
 
     def ended(self, job: "Job", reason: str | None) -> None:
-        self._bar.update(self._id, advance=1, total=len(self._suite.jobs))  # a search may go on
+        self._done += 1
         if reason is not None:
             render.note(f"failed: {job.name}: {reason}")
 

@@ -69,7 +69,7 @@ def serve(
     def started(address: str, facts: dict[str, Any]) -> None:
         render.say(f"Listening on {address}")
         what = f"{facts['method']} with {len(facts['classes'])} classes, version {facts['version']}"
-        render.note(f"{what}; {address} says what it takes. Ctrl-C stops.")
+        render.note(f"{what}; {address}/docs says what it takes. Ctrl-C stops.")
 
     serve_until_stopped(
         path,

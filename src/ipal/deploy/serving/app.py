@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
@@ -32,7 +32,7 @@ POLL = 1.0
 """Seconds between two looks at the model's file; after a reload that failed twice as many, and so on."""
 LONGEST_PAUSE = 10.0
 NOTHING = "There is nothing here: POST /predict or /explain, GET /memory, /health, /metrics, or read /docs."
-PATHS = {"/", "/docs", "/openapi.json", "/health", "/reload", "/predict", "/explain", "/memory", "/metrics"}
+PATHS = {"/docs", "/openapi.json", "/health", "/reload", "/predict", "/explain", "/memory", "/metrics"}
 ABOUT = (
     "A model that predicts the classes of nodes; GET /memory says which. It keeps no graph: a request carries what is "
     "needed. A prediction depends on all nodes within `hops` of /memory, and on their degrees: send a whole graph; or "
@@ -102,7 +102,6 @@ class Server:
         ProcessCollector(registry=of)
         self._requests = Counter("ipal_requests", "Requests by path and status.", ("path", "status"), registry=of)
         self._seconds = Histogram("ipal_request_seconds", "From header to answer.", ("path",), registry=of)
-        self._in_flight = Gauge("ipal_requests_in_flight", "Requests that are being read or answered.", registry=of)
         self._nodes = Counter("ipal_nodes_predicted", "Nodes that were predicted, rejected ones too.", registry=of)
         self._rejected = Counter("ipal_nodes_rejected", "Nodes said to be of none of the known classes.", registry=of)
         self._reloads = Counter("ipal_reloads", "Replacements of the model, done or failed.", ("outcome",), registry=of)
@@ -183,16 +182,15 @@ class Server:
         """Middleware: metrics, headers of every answer, and unexpected errors as one sentence."""
         path = request.url.path if request.url.path in PATHS else "other"
         begin, status = time.perf_counter(), "gone"  # where the client disconnects
-        with self._in_flight.track_inprogress():
-            try:
-                response = await call_next(request)
-                status = str(response.status_code)
-            except ClientDisconnect:
-                response = Response()  # nobody reads it
-            except Exception:
-                log.exception("Unexpected error")
-                response = JSONResponse({"error": "Internal server error: the server's log says more."}, 500)
-                status = "500"
+        try:
+            response = await call_next(request)
+            status = str(response.status_code)
+        except ClientDisconnect:
+            response = Response()  # nobody reads it
+        except Exception:
+            log.exception("Unexpected error")
+            response = JSONResponse({"error": "Internal server error: the server's log says more."}, 500)
+            status = "500"
         self._seconds.labels(path).observe(time.perf_counter() - begin)
         self._requests.labels(path, status).inc()
         response.headers.update(ALWAYS)
@@ -271,7 +269,7 @@ async def following(app: FastAPI) -> AsyncIterator[None]:
 
 def make_app(
     model: Path,
-    limits: Limits | None = None,
+    limits: Limits,
     *,
     token: str | None = None,
     hosts: Collection[str] | None = None,
@@ -282,7 +280,6 @@ def make_app(
     With a token, every route but /health, /docs and /openapi.json requires it, and there is /reload. `hosts` are the
     allowed Host headers, None for any.
     """
-    limits = limits or Limits()
     server = Server(Served(model, limits, threads), limits)
     app = FastAPI(
         title="Predictions over HTTP",
@@ -319,10 +316,6 @@ def make_app(
     @app.get("/health", summary="Whether the server is up; needs no token")
     async def health() -> Health:
         return Health(status="ok", version=server.version, current=server.served.is_current)
-
-    @app.get("/", include_in_schema=False)
-    async def front() -> Response:
-        return RedirectResponse("/docs")
 
     if token is not None:
 

@@ -19,10 +19,6 @@ from ipal.deploy.serving.bodies import Limits
 from ipal.errors import ConfigError
 from ipal.system.cores import cores
 
-KEEP_ALIVE = 5
-"""Seconds until an idle connection is closed after an answer."""
-STARTING = 60  # seconds that a process has to load what it needs
-LARGEST_HEADER = 2**16
 BACKLOG = 1024
 SHORTEST_TOKEN = 16
 OTHER_FILES = 128
@@ -87,9 +83,8 @@ def http_config(app: Any, limits: Limits, workers: int = 1) -> uvicorn.Config:
         server_header=False,
         backlog=BACKLOG,
         limit_concurrency=limits.connections,
-        h11_max_incomplete_event_size=LARGEST_HEADER,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_worker_healthcheck=STARTING,
+        h11_max_incomplete_event_size=2**16,
+        timeout_worker_healthcheck=60,  # seconds that a process has to load what it needs
         timeout_graceful_shutdown=int(3 * limits.seconds) + 1,
     )
 
@@ -100,7 +95,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | None = None,
-    limits: Limits | None = None,
+    limits: Limits,
     threads: int | None = None,
     workers: int = 1,
     started: Callable[[str, dict[str, Any]], None] = print,
@@ -110,7 +105,6 @@ def serve(
     `started` gets the address and what is served; workers are processes that share the threads, by default one per
     core. Each follows the model's file.
     """
-    limits = limits or Limits()
     check_access(host, token)
     check_connections(limits.connections)
     in_url = f"[{host}]" if ":" in host else host.lower()
