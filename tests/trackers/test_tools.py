@@ -50,7 +50,7 @@ def test_tensorboard_shows_every_number_once(own: RunFolder, tmp_path: Path):
 def test_mlflow_shows_every_number_once_and_nobody_else_hears_of_it(
     own: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    for name in {**mlflow.ENVIRONMENT, **mlflow.UNLESS_SET}:
+    for name in mlflow.ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     before, out = read(own), str(tmp_path / "mlruns")
@@ -72,7 +72,7 @@ def test_mlflow_shows_every_number_once_and_nobody_else_hears_of_it(
     assert set(run.data.metrics) == set(whole.series)
     for name, points in whole.series.items():
         assert [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, name)] == points
-    with pytest.raises(StoreError, match="No MLflow server answers"):
+    with pytest.raises(StoreError, match="give -o a folder, or the address of a server that runs"):
         mlflow.track(whole, "http://127.0.0.1:1")
 
 

@@ -94,15 +94,9 @@ DataRoot = Annotated[
 ]
 AsJson = Annotated[bool, Option("--json", help="Plain JSON on stdout, for scripts.")]
 ModelName = Annotated[str, Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
-GraphName = Annotated[
-    str, Option("--graph", metavar="GRAPH", help="Name, file, folder, or nodes.csv,edges.csv; no labels needed.")
-]
+GraphName = Annotated[str, Option("--graph", metavar="GRAPH", help="Name, file, folder, or nodes.csv,edges.csv.")]
 Force = Annotated[bool, Option("--force", help="Overwrite an existing file.")]
 Settings = Annotated[
     list[str] | None,
-    Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Any setting by its dotted name, as ipal.gamma=0.7 ('ipal list methods --long'); may be repeated.",
-    ),
+    Option("--set", metavar="NAME=VALUE", help="Any setting by its dotted name, as ipal.gamma=0.7; may be repeated."),
 ]

@@ -19,23 +19,15 @@ def bench(
     files: Annotated[list[Path], Argument(metavar="FILE...", help="Experiment files (YAML).")],
     runs: Runs = RUNS,
     root: DataRoot = None,
-    jobs: Annotated[
-        int | None, Option(min=1, max=1024, help="Processes at a time; default: cores by the threads of a run.")
-    ] = None,
+    jobs: Annotated[int | None, Option(min=1, max=1024, help="Processes at a time; default: by cores.")] = None,
     tune: Annotated[bool, Option("--tune", help="Search every grid, also if the file fixes its settings.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would run.")] = False,
-    only: Annotated[
-        list[str] | None, Option("--only", metavar="LABEL", help="This entry only; may be repeated.")
-    ] = None,
+    only: Annotated[list[str] | None, Option(metavar="LABEL", help="This entry only; may be repeated.")] = None,
     engine: Annotated[str, Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
     address: Annotated[
-        str | None,
-        Option("--address", metavar="HOST:PORT", help="Head of the Ray cluster, or auto; default: a new local Ray."),
+        str | None, Option(metavar="HOST:PORT", help="Head of the Ray cluster, or auto; default: a new local Ray.")
     ] = None,
-    stack: Annotated[
-        int,
-        Option(min=1, max=64, help="On a GPU, train up to so many runs that differ in numbers alone as one; faster."),
-    ] = 1,
+    stack: Annotated[int, Option(min=1, max=64, help="Runs that are trained as one, which is faster on a GPU.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run the methods, seeds and grids of experiment files in parallel. Finished runs are not repeated."""

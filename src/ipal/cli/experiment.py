@@ -21,44 +21,29 @@ if TYPE_CHECKING:
     from ipal.runs.resolved import Resolved
 
 CheckpointEvery = Annotated[
-    int | None,
-    Option(
-        min=1, max=10**9, help="Epochs between two checkpoints; default: few, of little cost.", rich_help_panel=RARE
-    ),
+    int | None, Option(min=1, max=10**9, help="Epochs between two checkpoints.", rich_help_panel=RARE)
 ]
 
 
 def run(
     dataset: Annotated[
-        str | None,
-        Option("--dataset", help="A graph by name, file, folder, or as nodes.csv,edges.csv; several with commas."),
+        str | None, Option(help="A graph by name, file, folder, or as nodes.csv,edges.csv; several with commas.")
     ] = None,
     method: Annotated[str | None, Option(help="Name of a method: see 'ipal list methods'.")] = None,
-    seed: Annotated[
-        int | None, Option(min=0, help="Random seed: split of nodes, initial weights, all samples.")
-    ] = None,
-    epochs: Annotated[
-        int | None, Option("--epochs", metavar="N", help="Epochs of every task: short for --set train.epochs=N.")
-    ] = None,
+    seed: Annotated[int | None, Option(min=0, help="Random seed: split of nodes, weights, samples.")] = None,
+    epochs: Annotated[int | None, Option(metavar="N", help="Epochs of every task: short for --set train.epochs=N.")] = (
+        None
+    ),
     settings: Settings = None,
     split: Annotated[str | None, Option(help="Classes per task, as 5,2,2.")] = None,
-    preset: Annotated[
-        str | None,
-        Option(help="What an experiment gives the method, as paper or table1-cs: see 'ipal list presets'."),
-    ] = None,
+    preset: Annotated[str | None, Option(help="Settings of an experiment: see 'ipal list presets'.")] = None,
     device: Annotated[str | None, Option(help="cpu, cuda or cuda:N.")] = None,
     config: Annotated[Path | None, Option(help="YAML file with settings.", rich_help_panel=RARE)] = None,
     threads: Annotated[int | None, Option(min=1, help="CPU threads (default 1).", rich_help_panel=RARE)] = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
-    memory_limit: Annotated[
-        str | None,
-        Option(
-            help="Limit of main memory, as 8GB: chooses full graphs, sampled batches or pieces automatically.",
-            rich_help_panel=RARE,
-        ),
-    ] = None,
+    memory_limit: Annotated[str | None, Option(help="Limit of main memory, as 8GB.", rich_help_panel=RARE)] = None,
     html: Annotated[bool, Option("--html", help="Also write an HTML page of the run.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -16,9 +16,7 @@ def export(
     name: ModelName,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the ONNX model, as model.onnx.")],
     force: Force = False,
-    edge_weights: Annotated[
-        bool, typer.Option("--edge-weights", help="Take weights of edges as a third input; else all edges weigh one.")
-    ] = False,
+    edge_weights: Annotated[bool, typer.Option("--edge-weights", help="Weights of edges as a third input.")] = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # torch takes seconds to load
 
 Out = Annotated[Path | None, Option("--out", "-o", help="File for the result; default: the model's own is replaced.")]
 Paths = list[Path] | None
-MOST_NAMED = 20
 
 
 def opened(
@@ -61,9 +60,7 @@ def show_model(path: Path, as_json: bool) -> None:
     render.counts("nodes learned", content["classes"])
     history = render.table(("when", "what", "classes", "nodes"), numbers=["nodes"], title="History")
     for one in model.history:
-        more = len(one.classes) - MOST_NAMED
-        classes = ", ".join(one.classes[:MOST_NAMED]) + f" and {more} more" * (more > 0)
-        classes += f" -> {', '.join(one.into)}" * bool(one.into)
+        classes = ", ".join(one.classes) + f" -> {', '.join(one.into)}" * bool(one.into)
         history.add_row((one.time or "").replace("T", " "), one.what, classes, str(one.nodes or ""))
     render.out.print(history)
     render.facts(
@@ -81,19 +78,13 @@ def show_model(path: Path, as_json: bool) -> None:
 def forget(
     name: ModelName,
     classes: Annotated[
-        list[str] | None,
-        Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs. May be repeated."),
+        list[str] | None, Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs.")
     ] = None,
-    rows: Annotated[
-        Paths, Option("--rows", metavar="GRAPH", help="Forget what nodes taught: as if they had had no label.")
-    ] = None,
-    nodes: Annotated[
-        Paths, Option("--nodes", metavar="GRAPH", help="Forget nodes: as if they had never been there.")
-    ] = None,
+    rows: Annotated[Paths, Option(metavar="GRAPH", help="Forget what nodes taught, as if without a label.")] = None,
+    nodes: Annotated[Paths, Option(metavar="GRAPH", help="Forget nodes, as if they had never been there.")] = None,
     graphs: Annotated[Paths, Option("--graph", metavar="GRAPH", help="With --class: what was learned.")] = None,
     which: Annotated[
-        str | None,
-        Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line."),
+        str | None, Option(metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line.")
     ] = None,
     out: Out = None,
     force: Force = False,

@@ -20,9 +20,7 @@ def report(
     ] = None,
     html: Annotated[bool, Option("--html", help="One HTML page: of a run, or comparing many.")] = False,
     runs: Runs = RUNS,
-    out: Annotated[
-        Path | None, Option("--out", "-o", help="Folder (default report); with --html, the file.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Folder (default report); with --html, the file.")] = None,
 ) -> None:
     """Make tables and figures from stored runs, with the paper's numbers; or an HTML page (--html)."""
     if html:

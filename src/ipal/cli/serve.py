@@ -17,9 +17,7 @@ TOKEN = "IPAL_TOKEN"
 
 def serve(
     name: ModelName,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; all but loopback addresses need a token.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 8000,
     token_file: Annotated[
         Path | None, typer.Option(help=f"File with the token for all requests but /health; or set {TOKEN}.")
@@ -28,17 +26,11 @@ def serve(
     max_nodes: Annotated[int, typer.Option(min=1, max=2**31, help="Most nodes of a request.")] = 20_000,
     max_edges: Annotated[int, typer.Option(min=0, max=2**40, help="Most edges of a request.")] = 1_000_000,
     timeout: Annotated[
-        float,
-        typer.Option(min=0.1, max=86_400, help="Timeout in seconds for receiving a body, and again for answering it."),
+        float, typer.Option(min=0.1, max=86_400, help="Seconds for receiving a body, and again for answering it.")
     ] = 30.0,
     queue: Annotated[int, typer.Option(min=0, max=10**6, help="Most requests in the queue.")] = 16,
-    max_connections: Annotated[
-        int,
-        typer.Option(min=1, max=10**6, help="Most open connections; while there are more, all requests get 503."),
-    ] = 2048,
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="CPU threads; workers share them. Default: all cores.")
-    ] = None,
+    max_connections: Annotated[int, typer.Option(min=1, max=10**6, help="Most open connections.")] = 2048,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; workers share them.")] = None,
     workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes that answer, each with the model.")] = 1,
     runs: Runs = RUNS,
 ) -> None:

@@ -21,12 +21,10 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-}
-UNLESS_SET = {
     "MLFLOW_ALLOW_FILE_STORE": "true",  # otherwise folders are refused
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # otherwise a missing server is retried for minutes
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
+"""Unless they are set."""
 LONGEST, MOST = 5000, 1000
 """Characters of a tag or a parameter, and numbers of one request."""
 
@@ -34,8 +32,7 @@ LONGEST, MOST = 5000, 1000
 def track(record: RunRecord, address: str) -> str:
     """Write a run to MLflow: to a folder, or the address of a server or database."""
     need_extra("mlflow", "mlflow")
-    os.environ.update(ENVIRONMENT)
-    for name, value in UNLESS_SET.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
@@ -45,17 +42,11 @@ def track(record: RunRecord, address: str) -> str:
         uri = address if re.match(r"\w[\w+-]+:", address) else Path(address).resolve().as_uri()
         return f"run {_brought(MlflowClient(uri), record)} in {address}"
     except (MlflowException, OSError, ImportError) as error:
-        raise _explained(address, error) from error
-
-
-def _explained(address: str, error: Exception) -> StoreError:
-    if isinstance(error.__cause__, OSError) or "Max retries exceeded" in str(error):
-        return StoreError(f"No MLflow server answers at {address}: start it (mlflow server), or correct the address.")
-    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return StoreError(
-        f"MLflow cannot write to {address} ({reason}): give -o a folder, or an address as http://HOST:PORT; a database "
-        "needs the whole of MLflow (pip install mlflow)."
-    )
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise StoreError(
+            f"MLflow cannot write to {address} ({reason}): give -o a folder, or the address of a server that runs; a "
+            "database needs the whole of MLflow (pip install mlflow)."
+        ) from error
 
 
 def _brought(client: "MlflowClient", record: RunRecord) -> str:
