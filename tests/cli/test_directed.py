@@ -73,9 +73,7 @@ def test_a_model_file_says_how_edges_were_learned(command: Command, tiny: Datase
     assert directed == {"both.st": False, "one-way.st": True}
 
 
-@pytest.mark.parametrize("said", [None, False])
-def test_a_server_takes_edges_as_the_model_learned_them_unless_told(run: Path, said: bool | None) -> None:
-    path = run / "model.safetensors"
-    served = Served(path, Limits(), directed=said)
-    assert served.loaded.directed is (said is None)
+def test_a_server_takes_edges_as_the_model_learned_them(run: Path) -> None:
+    served = Served(run / "model.safetensors", Limits())
+    assert served.loaded.facts()["directed"]
     served.close()

@@ -16,8 +16,7 @@ from onnxruntime import InferenceSession
 from ipal.closed_form.method import Analytic
 from ipal.config import EncoderConfig, run_config
 from ipal.data.streams import TaskStream
-from ipal.deploy.export import onnx_model, traced
-from ipal.deploy.export.check import difference, random_graphs
+from ipal.deploy.export import difference, onnx_model, random_graphs, traced
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
 from ipal.methods.base import Method

@@ -190,12 +190,11 @@ def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int
     if isinstance(x, sp.csr_array):
         unit = unit_rows(x)
         if directions is not None:
-            product = SparseMatrix.of(unit, device)
+            used = np.flatnonzero(np.bincount(unit.indices))  # of a small graph few
+            product = SparseMatrix.of(unit[:, used], device)
             for begin in begins:
-                yield (
-                    begin,
-                    product.matmul(torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device)),
-                )
+                chosen = torch.tensor(directions[used, begin : begin + width], dtype=torch.float64)
+                yield begin, product.matmul(chosen.to(device))
             return
         by_column: Any = unit.tocsc()
         for begin in begins:

@@ -16,13 +16,8 @@ def explain(
     name: ModelName,
     graph: GraphName,
     node: Annotated[str, typer.Option("--node", metavar="NODE", help="The node to explain: its id or number.")],
-    against: Annotated[
-        str | None,
-        typer.Option("--against", metavar="CLASS", help="The class to compare with; default: the next best."),
-    ] = None,
-    top: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many nodes, features and pieces of evidence are shown.")
-    ] = 10,
+    against: Annotated[str | None, typer.Option(metavar="CLASS", help="Compared with; default: the next best.")] = None,
+    top: Annotated[int, typer.Option(min=1, max=10_000, help="How many nodes, features and values are shown.")] = 10,
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,

@@ -142,13 +142,6 @@ class Result(Record):
         return self
 
 
-def batch_in_words(batch: Any) -> str:
-    """The protocol's field `batch`, as a result holds it."""
-    if batch == "full":
-        return "full batch"
-    return f"batches of {batch['nodes']} (fan-outs {', '.join(map(str, batch['fanouts']))})"
-
-
 def stream_in_words(stream: Any) -> str:
     """The protocol's field `stream`, as a result holds it."""
     if isinstance(stream, str):
