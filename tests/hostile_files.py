@@ -297,7 +297,6 @@ def sound_result() -> dict[str, Any]:
             "stores_all_tasks": False,
             "nodes_behind_class": {},
         },
-        "plugins": {},
     }
 
 

@@ -260,8 +260,6 @@ class RunConfig(Section):
     protocol: ProtocolConfig = ProtocolConfig()
     encoder: EncoderConfig = EncoderConfig()
     train: TrainConfig = TrainConfig()
-    plugins: Annotated[dict[str, str], Field(max_length=64)] = {}
-    """Installed packages that bring what the run names, with their versions; filled in."""
     settings: Tree = {}
     """The method's own settings (under the method's name in files and on the command line)."""
 

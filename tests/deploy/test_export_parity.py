@@ -32,7 +32,6 @@ Case = tuple[type[Method], dict[str, Any]]
 PROJECTED = EncoderConfig(kind="appnp", layers=1, hidden=16, width=10, steps=4, restart=(0.1, 0.4))
 CASES: dict[str, Case] = {
     **{name: (METHODS[name], {}) for name in METHODS},
-    "distance": (NCM, {"nearness": "distance"}),
     "features as they are": (SLDA, {"steps": 0}),
     "wide features": (Analytic, {"width": 16, "restart": 0.2}),
     "wide features, two restarts": (Analytic, {"width": 32, "steps": 3, "restart": (0.05, 0.4), "sums": "per-class"}),

@@ -35,7 +35,6 @@ OTHER = {
     "loss_strength": 0.0,
     "margin": 3.0,
     "memory": 3,
-    "nearness": "distance",
     "replay_strength": 0.5,
     "restart": 0.5,
     "rho": 0.3,
@@ -114,7 +113,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "dpcr": {"strength": 1.0, "softening": 2.0, "epsilon": 0.01, "share": 0.9999, "ridge": 0.001},
     "pr": {"competing": "current", "samples": 10},
     "pcl": {"tau": 0.07},
-    "ncm": {"tau": 0.07, "steps": 10, "restart": 0.3, "nearness": "cosine"},
+    "ncm": {"tau": 0.07, "steps": 10, "restart": 0.3},
     "slda": {"steps": 10, "restart": 0.15, "shrinkage": 0.5},
     "analytic": {"width": 4096, "steps": None, "restart": None, "ridge": None, "sums": "pooled", "memory": 1.0},
 }

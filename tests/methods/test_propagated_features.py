@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse as sp
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.neighbors import NearestCentroid
 
 from ipal.backend.runtime import Runtime
 from ipal.data.csr import Neighbours
@@ -74,15 +73,6 @@ def test_sparse_features_are_learned_as_dense_ones_are(method, steps, tiny_strea
     )
 
 
-def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStream):
-    model = learned(NCM, tiny_stream, 3, nearness="distance")
-    x, y = training_rows(tiny_stream)
-    centroids = NearestCentroid().fit(x, y)
-    for index in range(3):
-        graph = tiny_stream.task(index).graph
-        assert np.array_equal(model.predict_graph(graph).labels, centroids.predict(propagated(graph, *USUAL, CPU)))
-
-
 def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: TaskStream):
     task = tiny_stream.task(0)
     model = learned(NCM, tiny_stream, 1)
@@ -145,9 +135,6 @@ def test_scores_of_class_means_by_hand():
     torch.testing.assert_close(
         NCM(tau=0.5).mean_logs(sums), torch.tensor([[2, 0, half], [0, 2, half], [half, half, 2]])
     )
-    # By distance, of (1, 0) and (0, 3): twice the products, less the square of the other.
-    sums = FeatureSums(torch.tensor([[2.0, 0], [0, 3]]), torch.tensor([2, 1]))
-    assert NCM(tau=0.5, nearness="distance").mean_logs(sums).tolist() == [[2, -18], [-2, 18]]
 
 
 def test_slda_covariance_is_the_one_within_classes(tiny_stream: TaskStream):

@@ -32,7 +32,6 @@ from ipal.state.value import (
     load_optimizer,
     unflatten,
 )
-from ipal.system.plugins import require_packages
 
 MOST_LETTERS = 2**26
 """Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
@@ -59,8 +58,6 @@ def checkpoint(model: Model) -> Snapshot:
 def facts(model: Model) -> dict[str, Any]:
     """The plain data of a model."""
     schema, state = model.schema, model.state
-    encoder = ENCODERS.package(model.config.encoder.kind) if state.network is not None else None
-    packages = dict(filter(None, (METHODS.package(model.name), encoder)))
     return {
         "method": model.name,
         "settings": model.config.plain(),
@@ -71,7 +68,6 @@ def facts(model: Model) -> dict[str, Any]:
         "history": [event.model_dump() for event in model.history],
         "learning_rate": state.learning_rate,
         "identity": model.method.identity(state.memory),
-        **({"plugins": packages} if packages else {}),
     }
 
 
@@ -98,8 +94,7 @@ def load(path: str | Path, *, device: str = "cpu") -> Model:
 
 def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
     """The model of a file that was read, of whichever method."""
-    name, named = read.facts.get("method"), read.facts.get("plugins")
-    require_packages({str(one): str(its) for one, its in named.items()} if isinstance(named, dict) else {}, str(path))
+    name = read.facts.get("method")
     if not isinstance(name, str) or name not in METHODS:
         raise StoreError(
             f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: install the "
@@ -138,7 +133,6 @@ class Facts(BaseModel):
     """Of the last task, where a network is trained."""
     identity: str = Field("", max_length=64)
     """Fingerprint of what the memory rests on, where it rests on more than the settings."""
-    plugins: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
