@@ -9,7 +9,6 @@ Related: McDonnell et al. 2023 (RanPAC: random projections and a ridge from sums
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,7 @@ from ipal.closed_form.ridge import (
     products_by_factor,
     ridge_weights,
 )
-from ipal.closed_form.sums import Kind, Normal, Rows, Sums, mirrored, rounded
+from ipal.closed_form.sums import Normal, Rows, Sums, mirrored, numbers, rounded
 from ipal.config import MOST_LAYERS, Positive, Restart, TestGraph
 from ipal.data.graph import Derives, Graph
 from ipal.data.task import Task
@@ -132,8 +131,6 @@ class Analytic(OnePass):
     each task is tested on a graph of its own, else 0.2."""
     ridge: Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None = None
     """None: by leave-one-out log-loss over all that was learned."""
-    sums: Kind = "pooled"
-    """pooled: one matrix for all classes. per-class: one for each, which is larger, and sometimes more accurate."""
     memory: Positive = 1.0
     """Most that the sums may take in a saved model, in GiB."""
 
@@ -148,7 +145,7 @@ class Analytic(OnePass):
         steps, restarts = self._walk(space.test_graph)
         made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime)
         empty = LeftOut.empty(len(self.ridges), space.device)
-        return SumsMemory(made, Sums.empty(self.sums, self.width, space.device), empty, 0)
+        return SumsMemory(made, Sums.empty(self.width, space.device), empty, 0)
 
     def end_task(self, network: None, memory: SumsMemory, context: TaskContext, rng: torch.Generator) -> SumsMemory:
         self.check_classes(context.classes)
@@ -207,15 +204,13 @@ class Analytic(OnePass):
             raise ConfigError(
                 f"analytic.width={self.width} is too few columns for {classes} classes: set at least {classes}."
             )
-        needed = 4 * int(np.prod(Sums.saved_shape(self.sums, self.width, classes)))
+        needed = 4 * numbers(self.width)
         if needed > self.memory * GIB:
-            per_class = self.sums == "per-class"
-            fits = int((self.memory * GIB / (classes if per_class else 1) / 2.2) ** 0.5)
-            instead = ["raise it", *["set analytic.sums=pooled"] * per_class]
-            instead += [f"set a width of at most {fits}"] * (fits >= classes)
+            fits = int((self.memory * GIB / 2.2) ** 0.5)
+            instead = f", or set a width of at most {fits}" * (fits >= classes)
             raise CapacityError(
-                f"Sums of {self.width} columns for {classes} classes take {needed / GIB:.2g} GiB, and "
-                f"analytic.memory={self.memory:g} allows less: {', or '.join(instead)}."
+                f"Sums of {self.width} columns take {needed / GIB:.2g} GiB, and analytic.memory={self.memory:g} "
+                f"allows less: raise it{instead}."
             )
 
     def check_setup(self, test_graph: TestGraph) -> None:
@@ -277,17 +272,14 @@ class Analytic(OnePass):
         return memory.sums
 
     def remembered(self, memory: SumsMemory) -> list[Remembered]:
-        sums, kept = memory.sums, super().remembered(memory)
-        if sums.kind == "per-class":
-            return [replace(one, second=partial(sums.products, c)) for c, one in enumerate(kept)]
-        return [replace(one, shared=partial(sums.products, 0)) for one in kept]
+        return [replace(one, shared=lambda: memory.sums.products) for one in super().remembered(memory)]
 
     # ------------------------------------------------------------------ what sums allow, all exact
 
     def addressed(self, memory: SumsMemory) -> dict[str, Any]:
         """Settings that must agree for sums to be added; defaults as they came out."""
         walk = {"steps": memory.map.steps, "restart": memory.map.restarts}
-        return {"sums": self.sums, "width": self.width, **walk, "ridge": self.ridge}
+        return {"width": self.width, **walk, "ridge": self.ridge}
 
     def merged(self, memory: SumsMemory, other: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
         """With the sums of another model, whose classes are to be at these places."""
