@@ -127,13 +127,6 @@ def test_numbering_the_nodes_anew_gives_the_same_rows_bit_for_bit(part: Columns)
     assert torch.equal(propagated(shuffled, [part], HERE), propagated(graph, [part], HERE)[torch.from_numpy(order)])
 
 
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_rows_of_some_nodes_are_those_of_all(form: str) -> None:
-    graph, some = some_graph(form), torch.tensor([3, 60, 3])
-    for part in (narrow(3 * BLOCK + 5), projected(3 * BLOCK + 5, 60)):
-        assert torch.equal(propagated(graph, [part], HERE, some), propagated(graph, [part], HERE)[some])
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_gpu_gives_the_rows_of_a_cpu_but_for_rounding(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:

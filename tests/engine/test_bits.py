@@ -19,7 +19,7 @@ from torch import Tensor
 
 import ipal
 from ipal.backend.operators import operators
-from ipal.backend.propagated import _starts
+from ipal.backend.propagated import unit_columns
 from ipal.backend.runtime import Runtime
 from ipal.closed_form.feature_map import FeatureMap
 from ipal.closed_form.method import Analytic
@@ -111,7 +111,8 @@ def test_features_begin_where_torch_begins_its_own_memory():
         for width in (4, 2 * graph.num_nodes):  # projected, and as they are
             (part,) = FeatureMap(3, width, 1, (0.2,), 0, HERE).parts
             assert part.directions.data_ptr() % 64 == 0
-            assert [some.data_ptr() % 64 for _, some in _starts(graph, part.columns, HERE)] == [0]
+            directions = torch.from_numpy(part.columns.projection) if part.columns.is_projected else None
+            assert [some.data_ptr() % 64 for _, some in unit_columns(graph, directions, HERE)] == [0]
 
 
 # ---------------------------------------------------------------------- files

@@ -92,15 +92,15 @@ class Propagated:
 
 
 class Spreading:
-    """Values of all nodes to those one hop further, in double precision.
+    """Values of all nodes to those one hop further.
 
     The propagation matrix is made of a scale a node, s_i s_j, so that rows are scaled before and after a plain sum over
     neighbours. Sums add in a fixed order, whatever the number of threads.
     """
 
-    def __init__(self, neighbours: Neighbours, device: torch.device) -> None:
-        self._neighbours, self._device = neighbours, device
-        self._scale = torch.from_numpy(1.0 / np.sqrt(neighbours.degree + 1.0)[:, None]).to(device)
+    def __init__(self, neighbours: Neighbours, device: torch.device, dtype: torch.dtype = torch.float64) -> None:
+        self._neighbours, self._device, self._dtype = neighbours, device, dtype
+        self._scale = torch.from_numpy(1.0 / np.sqrt(neighbours.degree + 1.0)[:, None]).to(device, dtype)
         # As many rows at a time as 32-bit row starts allow; in main memory few, read from where they lie.
         on_gpu = device.type == "cuda"
         self._ranges = list(neighbours.chunks(MOST_ENTRIES if on_gpu else EDGES_AT_ONCE))
@@ -131,7 +131,7 @@ class Spreading:
         indices, indptr = read_only(neighbours.indices[starts[0] : starts[-1]]).to(device), starts - starts[0]
         weights = None
         if neighbours.weights is not None or device.type == "cpu":
-            weights = read_only(neighbours.values(begin, end, np.float64)).to(device)
+            weights = read_only(neighbours.values(begin, end)).to(device, self._dtype)
         cut = Cut.of(indptr, device) if device.type == "cuda" else None
         return indices, read_only(indptr.astype(np.int32)).to(device) if cut is None else cut.parts, cut, weights
 
@@ -151,17 +151,32 @@ def walk(start: Tensor, spread: Spreading, steps: int, restart: float) -> Tensor
     return found
 
 
-def propagated(graph: Graph, parts: Sequence[Columns], runtime: Runtime, at: Tensor | None = None) -> Tensor:
-    """Columns of all parts side by side, in single precision, of all nodes or of those `at`."""
-    n = graph.num_nodes if at is None else len(at)
+def blocks(
+    graph: Graph,
+    steps: int,
+    restart: float,
+    runtime: Runtime,
+    directions: Tensor | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> Iterator[tuple[int, Tensor]]:
+    """Propagated unit rows of features, times (features x columns) directions if given.
+
+    Some columns at a time, and the number of the first of them.
+    """
+    spread = Spreading(graph.neighbours, runtime.device, dtype)
+    for begin, start in unit_columns(graph, directions, runtime):
+        yield begin, walk(start.to(dtype), spread, steps, restart)
+
+
+def propagated(graph: Graph, parts: Sequence[Columns], runtime: Runtime) -> Tensor:
+    """Columns of all parts side by side, in single precision."""
+    n = graph.num_nodes
     found = _room(graph, n, sum(part.number for part in parts), runtime)
     lengths = torch.zeros(len(parts), n, dtype=torch.float64, device=runtime.device)
     offset = 0
     for part, squares in zip(parts, lengths, strict=True):
-        spread = Spreading(graph.neighbours, runtime.device)
-        for begin, start in _starts(graph, part, runtime):
-            block = walk(start, spread, part.steps, part.restart)
-            block = block if at is None else block[at]
+        directions = torch.from_numpy(part.projection) if part.is_projected else None
+        for begin, block in blocks(graph, part.steps, part.restart, runtime, directions):
             if begin < part.linear:
                 for some in _some_rows(n):
                     squares[some] += block[some, : part.linear - begin].square().sum(dim=1)
@@ -180,22 +195,23 @@ def unit_rows(x: sp.csr_array) -> sp.csr_array:
     return unit
 
 
-def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int, Tensor]]:
-    """Unit rows to be propagated, in double precision: some columns at a time, and the first of them."""
+def unit_columns(graph: Graph, directions: Tensor | None, runtime: Runtime) -> Iterator[tuple[int, Tensor]]:
+    """Unit rows, times directions if given, in double precision: some columns at a time, and the first of them."""
     x, device = graph.x, runtime.device
+    number = graph.num_features if directions is None else directions.shape[1]
     width = _width(graph.num_nodes, runtime)
-    blocks = range(0, part.number, BLOCK)
-    begins = [begin for block in blocks for begin in range(block, min(block + BLOCK, part.number), width)]
-    directions = part.projection if part.is_projected else None
+    begins = [begin for block in range(0, number, BLOCK) for begin in range(block, min(block + BLOCK, number), width)]
+
+    def chosen(begin: int) -> Tensor:
+        assert directions is not None, "they were given"
+        return directions[:, begin : begin + width].to(device, torch.float64).contiguous()
+
     if isinstance(x, sp.csr_array):
         unit = unit_rows(x)
         if directions is not None:
             product = SparseMatrix.of(unit, device)
             for begin in begins:
-                yield (
-                    begin,
-                    product.matmul(torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device)),
-                )
+                yield begin, product.matmul(chosen(begin))
             return
         by_column: Any = unit.tocsc()
         for begin in begins:
@@ -208,8 +224,8 @@ def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int
             some = read_only(np.ascontiguousarray(x[:, begin : begin + width]))
             yield begin, some.to(device).double().div_(lengths)
         else:
-            chosen = torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device)
-            yield begin, torch.cat([rows @ chosen for rows in _dense(x, device)]).div_(lengths)
+            by = chosen(begin)
+            yield begin, torch.cat([rows @ by for rows in _dense(x, device)]).div_(lengths)
 
 
 def _dense(x: NDArray[np.float32], device: torch.device) -> Iterator[Tensor]:
