@@ -197,7 +197,7 @@ class EncoderConfig(Section):
     """
 
     kind: str = "gcn"
-    """Which network: gcn, linear, appnp, sage, gat, gin or skip, or one of an installed package."""
+    """Which network: gcn, linear, appnp, sage, gat or skip, or one of an installed package."""
     layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 2
     """Number of layers: two or more, of appnp one or more."""
     hidden: Width = 128

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from ipal.backend import attention
 from ipal.backend.sparse import SparseMatrix
@@ -52,20 +52,6 @@ def test_sage_by_hand() -> None:
     # Second: mean + 10 own = 44, 42.5, 14.
     network = set_to(plain("sage"), weights=[2.0, 1.0], own_weights=[-1.0, 10.0], biases=[1.0, 0.0])
     torch.testing.assert_close(embedded(network, PATH), torch.tensor([[44.0], [42.5], [14.0]]))
-
-
-def test_gin_by_hand() -> None:
-    # Sums of neighbours 2, 5, 2; with 1.5 times the own 3.5, 8, 8; inner 2 x - 10 = -3, 6, 6, after ReLU 0, 6, 6; outer
-    # -x + 4 = 4, -2, -2, after ReLU 4, 0, 0. Second layer: sums 0, 4, 0, no own (1 - 1); inner the same; outer 3 x + 1.
-    network = set_to(
-        plain("gin"),
-        weights=[2.0, 1.0],
-        biases=[-10.0, 0.0],
-        epsilons=[0.5, -1.0],
-        outer_weights=[-1.0, 3.0],
-        outer_biases=[4.0, 1.0],
-    )
-    torch.testing.assert_close(embedded(network, PATH), torch.tensor([[1.0], [13.0], [1.0]]))
 
 
 def test_skip_by_hand() -> None:
@@ -152,14 +138,6 @@ def stock_gat(p: dict[str, Tensor]) -> nn.Module:
     return with_values(GATConv(len(p["weights"]), width, heads), values | {"bias": p["biases"]})
 
 
-def stock_gin(p: dict[str, Tensor]) -> nn.Module:
-    fan_in, fan_out = p["weights"].shape
-    network = nn.Sequential(nn.Linear(fan_in, fan_out), nn.ReLU(), nn.Linear(fan_out, fan_out))
-    values = {"nn.0.weight": p["weights"].T, "nn.0.bias": p["biases"], "eps": p["epsilons"]}
-    values |= {"nn.2.weight": p["outer_weights"].T, "nn.2.bias": p["outer_biases"]}
-    return with_values(GINConv(network, train_eps=True), values)
-
-
 def with_values(layer: nn.Module, values: dict[str, Tensor]) -> nn.Module:
     layer.load_state_dict({name: value.detach() for name, value in values.items()})
     layer.kinds = list(values)
@@ -171,7 +149,6 @@ STOCK: dict[str, tuple[Callable[[dict[str, Tensor]], nn.Module], list[str]]] = {
     "linear": (stock_gcn, ["weights", "biases"]),
     "sage": (stock_sage, ["weights", "own_weights", "biases"]),
     "gat": (stock_gat, ["weights", "keys", "queries", "biases"]),
-    "gin": (stock_gin, ["weights", "biases", "epsilons", "outer_weights", "outer_biases"]),
 }
 
 

@@ -58,9 +58,6 @@ LAYERS: dict[str, Layer] = {
     "appnp": lambda a, x, p: x @ p["weights"] + p["biases"],
     "skip": lambda a, x, p: propagated(a, x) @ p["weights"] + x @ p["own_weights"] + p["biases"],
     "sage": lambda a, x, p: mean(a, x) @ p["weights"] + x @ p["own_weights"] + p["biases"],
-    "gin": lambda a, x, p: (
-        ((a @ x + (1 + p["epsilons"]) * x) @ p["weights"] + p["biases"]).relu() @ p["outer_weights"] + p["outer_biases"]
-    ),
     "gat": lambda a, x, p: attended(a, x, p) + p["biases"],
 }
 
