@@ -41,7 +41,6 @@ def gat(p: Parameters) -> tuple[nn.Module, dict[str, Tensor]]:
 
 STOCK: dict[str, Callable[[Parameters], tuple[nn.Module, dict[str, Tensor]]]] = {
     "gcn": gcn,
-    "linear": gcn,
     "sage": sage,
     "gat": gat,
 }
@@ -53,7 +52,6 @@ class Stock(nn.Module):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.layers = nn.ModuleList()
-        self.is_linear = encoder.name == "linear"
         for p in encoder.layers():
             layer, weights = STOCK[encoder.name](p)
             layer.load_state_dict({name: weight.detach() for name, weight in weights.items()})
@@ -62,7 +60,7 @@ class Stock(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         first, second = self.layers
         hidden = first(x, edge_index)
-        return second(hidden if self.is_linear else hidden.relu(), edge_index)
+        return second(hidden.relu(), edge_index)
 
 
 def compare(kind: str, title: str, dataset: Dataset, repeats: int) -> bool:
