@@ -27,8 +27,6 @@ BLOCK = 128
 NARROWEST = 4
 ROWS_AT_ONCE = 2**20
 VALUES_AT_ONCE = 2**22
-MOST_KEPT = 2**28
-"""Random numbers of a projection that are kept; those of a larger one are drawn anew for every graph."""
 
 DEFAULTS: dict[TestGraph, tuple[int, tuple[float, ...]]] = {
     "isolated": (16, (0.02, 0.3)),
@@ -36,6 +34,15 @@ DEFAULTS: dict[TestGraph, tuple[int, tuple[float, ...]]] = {
     "both": (10, (0.2,)),
 }
 """Steps and restarts by the graphs that are predicted."""
+
+
+def settled(
+    steps: int | None, restart: float | tuple[float, ...] | None, test_graph: TestGraph = "both"
+) -> tuple[int, tuple[float, ...]]:
+    """Steps and restarts: those that are set, else by the graphs that are predicted."""
+    usual_steps, usual = DEFAULTS[test_graph]
+    restarts = (restart,) if isinstance(restart, float | int) else restart
+    return usual_steps if steps is None else steps, usual if restarts is None else restarts
 
 
 @dataclass(frozen=True)
@@ -58,13 +65,9 @@ class Columns:
         return np.random.default_rng(self.seed).standard_normal((rows, self.number), dtype=np.float32)
 
     @cached_property
-    def _kept(self) -> NDArray[np.float32]:
-        return self.drawn(self.num_features)
-
-    @property
     def projection(self) -> NDArray[np.float32]:
         """(features, columns)"""
-        return self._kept if self.num_features * self.number <= MOST_KEPT else self.drawn(self.num_features)
+        return self.drawn(self.num_features)
 
 
 class RowSource(Protocol):

@@ -20,6 +20,7 @@ from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
 
 ROWS_AT_ONCE = 4096
+"""Expanded ones are wide."""
 
 
 def random_features(projected: Tensor, factor: float) -> Tensor:
@@ -151,13 +152,3 @@ class FeatureMap:
             drawn = part.columns.drawn(some) if part.columns.is_projected else part.drawn(some).numpy()
             digest.update(drawn.tobytes())
         return digest.hexdigest()[:16]
-
-
-def pieces(x: Tensor) -> list[Tensor]:
-    """Rows, some at a time: expanded ones are wide."""
-    return [x[begin : begin + ROWS_AT_ONCE] for begin in range(0, max(1, len(x)), ROWS_AT_ONCE)]
-
-
-def take(rows: Tensor, at: Tensor) -> Tensor:
-    """Some rows, which may be kept on another device than `at`."""
-    return rows[at.to(rows.device)]

@@ -17,8 +17,8 @@ from pydantic import Field
 from torch import Tensor
 
 from ipal.backend.checks import check_counts, require
-from ipal.backend.propagated import DEFAULTS
-from ipal.closed_form.feature_map import FeatureMap, pieces, take
+from ipal.backend.propagated import settled
+from ipal.closed_form.feature_map import ROWS_AT_ONCE, FeatureMap
 from ipal.closed_form.ridge import (
     COLUMNS,
     RIDGES,
@@ -35,6 +35,7 @@ from ipal.data.graph import Derives, Graph
 from ipal.data.task import Task
 from ipal.errors import CapacityError, ConfigError
 from ipal.methods.base import Compute, Extents, OnePass, Remembered, Space, TaskContext, UsualMargins
+from ipal.methods.shared.propagated_features import picked
 from ipal.nn.margins import margins
 
 GIB = 2**30
@@ -142,7 +143,7 @@ class Analytic(OnePass):
     def init(self, space: Space) -> SumsMemory:
         self.check_setup(space.test_graph)
         runtime = space.compute.runtime
-        steps, restarts = self._walk(space.test_graph)
+        steps, restarts = settled(self.steps, self.restart, space.test_graph)
         made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime)
         empty = LeftOut.empty(len(self.ridges), space.device)
         return SumsMemory(made, Sums.empty(self.width, space.device), empty, 0)
@@ -191,12 +192,6 @@ class Analytic(OnePass):
         """Ridges that are compared."""
         return RIDGES if self.ridge is None else (self.ridge,)
 
-    def _walk(self, test_graph: TestGraph) -> tuple[int, tuple[float, ...]]:
-        """Steps and restarts."""
-        steps, restarts = DEFAULTS[test_graph]
-        given = (self.restart,) if isinstance(self.restart, float | int) else self.restart
-        return steps if self.steps is None else self.steps, restarts if given is None else given
-
     # ------------------------------------------------------------------ limits
 
     def check_classes(self, classes: int) -> None:
@@ -214,7 +209,7 @@ class Analytic(OnePass):
             )
 
     def check_setup(self, test_graph: TestGraph) -> None:
-        parts = len(self._walk(test_graph)[1])
+        parts = len(settled(self.steps, self.restart, test_graph)[1])
         if self.width < 4 * parts:
             raise ConfigError(
                 f"analytic.width={self.width} is too few columns for {parts} restarts: set at least {4 * parts}."
@@ -234,13 +229,12 @@ class Analytic(OnePass):
 
     def embed(self, memory: SumsMemory, graph: Graph, compute: Compute) -> Tensor:
         # As they are added up: an audit looks for these rows in the sums.
-        rows = pieces(memory.map.propagated(graph))
+        rows = torch.split(memory.map.propagated(graph), ROWS_AT_ONCE)
         return torch.cat([rounded(memory.map.expanded(some)).float() for some in rows])
 
     def forward(self, memory: SumsMemory, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         rows, weights = compute.rows(graph, memory.map), self.solved(memory).weights.float()
-        rows = rows if nodes is None else take(rows, nodes)
-        return compute.by_rows(lambda some: memory.map.expanded(some, torch.float32) @ weights, rows)
+        return compute.by_rows(lambda some: memory.map.expanded(some, torch.float32) @ weights, picked(rows, nodes))
 
     def probabilities(
         self, memory: SumsMemory, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None

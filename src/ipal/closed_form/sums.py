@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ipal.backend.checks import check_shapes, require
-from ipal.closed_form.feature_map import pieces, take
+from ipal.closed_form.feature_map import ROWS_AT_ONCE
+from ipal.methods.shared.propagated_features import picked
 
 PANEL = 256
 """Columns of one panel."""
@@ -124,11 +125,11 @@ class Rows:
 
     def taken(self, some: Tensor) -> Tensor:
         """The inputs of some rows."""
-        return take(self.inputs, some if self.nodes is None else self.nodes[some])
+        return picked(self.inputs, some if self.nodes is None else self.nodes[some])
 
     def pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows (float64, rounded) and labels of the chosen ones, some at a time."""
-        for some in pieces(chosen):
+        for some in torch.split(chosen, ROWS_AT_ONCE):
             yield rounded(self.expand(self.taken(some))), self.labels[some]
 
     def chosen(self, some: Tensor) -> "Rows":

@@ -40,14 +40,9 @@ class GraphCompute:
         """Of all nodes of a graph, or of a task's training nodes; without gradient, in pieces where memory is short."""
         return embeddings(network.encoder, of, self.runtime)
 
-    def encode(self, network: Network, task: Task) -> Tensor:
-        """Embeddings of a task's training nodes, with gradient."""
-        found: Tensor = network.encoder(operators(task, self.runtime, network.encoder.needs))
-        return found
-
     def outputs(self, network: Network, task: Task) -> Tensor:
         """Outputs of the head for a task's training nodes, with gradient."""
-        found: Tensor = network.classifier(self.encode(network, task))
+        found: Tensor = network(operators(task, self.runtime, network.encoder.needs))
         return found
 
     def labels(self, task: Task) -> Tensor:
@@ -115,8 +110,7 @@ class GraphCompute:
 
     def by_rows(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         """A function of single rows, some rows at a time."""
-        pieces = [rows[begin : begin + ROWS_AT_ONCE] for begin in range(0, max(1, len(rows)), ROWS_AT_ONCE)]
-        return torch.cat([function(piece) for piece in pieces])
+        return torch.cat([function(piece) for piece in torch.split(rows, ROWS_AT_ONCE)])
 
     def first_layer(self, network: Network, graph: Graph) -> Tensor:
         """What the first layer gives for every node of a graph, before its activation; with gradient."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ipal.backend.operators import LayerInput
-from ipal.backend.propagated import DEFAULTS, Columns, Propagated
+from ipal.backend.propagated import Columns, Propagated, settled
 from ipal.config import EncoderConfig, TestGraph
 from ipal.errors import ConfigError
 from ipal.nn.encoders.base import Encoder, Parameters, Shapes
@@ -46,7 +46,7 @@ class APPNP(Encoder):
     @classmethod
     def parts(cls, num_features: int, config: EncoderConfig) -> tuple[Columns, ...]:
         """The columns of H."""
-        steps, restarts = _settled(config)
+        steps, restarts = settled(config.steps, config.restart)
         number = min(num_features, config.hidden // len(restarts))
         return tuple(
             Columns(num_features, number, number < num_features, number, steps, restart, seed=(place,))
@@ -78,13 +78,13 @@ class APPNP(Encoder):
 
     @classmethod
     def settled(cls, config: EncoderConfig, test_graph: TestGraph) -> EncoderConfig:
-        steps, restarts = _settled(config, test_graph)
+        steps, restarts = settled(config.steps, config.restart, test_graph)
         return config.model_copy(update={"steps": steps, "restart": restarts})
 
     @classmethod
     def check(cls, config: EncoderConfig) -> None:
         super().check(config)
-        _, restarts = _settled(config)
+        _, restarts = settled(config.steps, config.restart)
         if config.hidden < len(restarts):
             raise ConfigError(
                 f"encoder.hidden is {config.hidden}, which {len(restarts)} restarts cannot share: set one column or "
@@ -93,12 +93,4 @@ class APPNP(Encoder):
 
     @classmethod
     def reach(cls, config: EncoderConfig) -> int:
-        return _settled(config)[0]
-
-
-def _settled(config: EncoderConfig, test_graph: TestGraph = "both") -> tuple[int, tuple[float, ...]]:
-    """Steps and restarts: those that are set, else by the graphs that are predicted."""
-    steps, restarts = DEFAULTS[test_graph]
-    if config.restart is not None:
-        restarts = config.restart if isinstance(config.restart, tuple) else (config.restart,)
-    return steps if config.steps is None else config.steps, restarts
+        return settled(config.steps, config.restart)[0]
