@@ -211,7 +211,7 @@ def test_losses_are_those_of_the_rows_that_were_left_out() -> None:
             expected = log_losses(scores[number], labels, SCALES)[:, labels == c].sum(dim=1)
             torch.testing.assert_close(found.loss[c, number], expected)
     # Another task has rows of its own, only of the classes that it brought.
-    again = found.plus(sums, rows.chosen(torch.tensor([0])), 1, [0.1, 1.0])
+    again = found.plus(sums, replace(rows, labels=labels[:1], nodes=torch.tensor([0])), 1, [0.1, 1.0])
     assert columns(again) == ([0, 0, 1], [0, 1, 0], [5, 4, 1])
     assert torch.equal(again.loss[:2], found.loss)
     # A task of which no row can be left out has none.

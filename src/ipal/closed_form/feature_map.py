@@ -113,13 +113,8 @@ class FeatureMap:
         """What is propagated."""
         return tuple(part.columns for part in self.parts)
 
-    @property
-    def inputs(self) -> int:
-        """Number of columns that are propagated."""
-        return sum(columns.number for columns in self.columns)
-
     def propagated(self, graph: Graph) -> Tensor:
-        """(nodes, inputs); made once for a graph, and kept as long as it and the map live."""
+        """(nodes, columns); made once for a graph, and kept as long as it and the map live."""
         kept: Any = graph.derived("feature maps", None, weakref.WeakKeyDictionary)
         found: Tensor | None = kept.get(self)
         if found is None:

@@ -132,10 +132,6 @@ class Rows:
         for some in torch.split(chosen, ROWS_AT_ONCE):
             yield rounded(self.expand(self.taken(some))), self.labels[some]
 
-    def chosen(self, some: Tensor) -> "Rows":
-        """Some of the rows."""
-        return replace(self, labels=self.labels[some], nodes=some if self.nodes is None else self.nodes[some])
-
 
 @dataclass(frozen=True, eq=False)
 class Normal:
