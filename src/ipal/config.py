@@ -197,7 +197,7 @@ class EncoderConfig(Section):
     """
 
     kind: str = "gcn"
-    """Which network: gcn, linear, appnp, sage, gat, gin or skip, or one of an installed package."""
+    """Which network: gcn, appnp, sage, gat or skip, or one of an installed package."""
     layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 2
     """Number of layers: two or more, of appnp one or more."""
     hidden: Width = 128
@@ -205,7 +205,7 @@ class EncoderConfig(Section):
     width: Width = 128
     """Width of the embeddings; of appnp with one layer at most that of the propagated features."""
     activation: Activation = "relu"
-    """Between layers (the linear encoder has none)."""
+    """Between layers."""
     last_activation: Literal["none"] | Activation = "none"
     """Of the embeddings themselves."""
     heads: Annotated[int, Field(ge=1, le=MOST_WIDTH)] = 4

@@ -18,7 +18,7 @@ from ipal.data.graph import Graph
 from ipal.errors import DataError
 from ipal.estimator import files
 from ipal.estimator.learner import Learner
-from ipal.estimator.learners import Analytic, learner_class
+from ipal.estimator.learners import EFC, learner_class
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import shared_settings
 from ipal.methods.base import Method
@@ -112,7 +112,7 @@ def test_a_sum_over_one_node_is_found_to_be_that_node(method, tiny: Dataset):
 def test_the_mean_and_products_remembered_are_those_of_the_rows(tiny: Dataset):
     graph = data_of(tiny, (0, 1))
     rows = {}
-    for method, options in (("ncm", {}), ("efc", SHARED), ("analytic", {"sums": "per-class", "width": 64})):
+    for method, options in (("ncm", {}), ("efc", SHARED)):
         learner = learner_class(METHODS[method])(**options).partial_fit(graph)
         rows[method] = torch.from_numpy(learner.embed(graph))[graph.y == 1].double()
         kept = learner.model_.remembered()["1"]
@@ -122,7 +122,7 @@ def test_the_mean_and_products_remembered_are_those_of_the_rows(tiny: Dataset):
             torch.testing.assert_close(kept.second().double(), rows[method].T @ rows[method], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("method", "options"), [("slda", {}), ("analytic", {"width": 64, "sums": "pooled"})])
+@pytest.mark.parametrize(("method", "options"), [("slda", {}), ("analytic", {"width": 64})])
 def test_a_shared_matrix_is_said_to_be_one_and_spans_all_that_taught(method, options, tiny: Dataset):
     most = {label: 2 for label in range(4)}
     learner = fitted(METHODS[method], tiny, most, **options)
@@ -139,9 +139,10 @@ def test_a_shared_matrix_is_said_to_be_one_and_spans_all_that_taught(method, opt
     assert shares["auc_against_others"] == 1
 
 
-def test_per_class_matrices_tell_who_taught_and_give_the_rows_back(tiny: Dataset):
+def test_matrices_of_classes_tell_who_taught_and_give_the_rows_back(tiny: Dataset):
     taught = data_of(tiny, (0, 1), most={0: 6})
-    learner = Analytic(sums="per-class", width=512).partial_fit(taught)
+    encoder = EncoderConfig(hidden=64, width=512, last_activation="relu")
+    learner = EFC(train=TrainConfig(epochs=0), encoder=encoder).partial_fit(taught)
     graph = Graph(taught.x.numpy(), taught.edge_index.numpy())
     found = audit(learner.model_, whole(dataclasses.replace(tiny, graph=graph, y=taught.y.numpy())))
     assert set(found["flagged"]["0"]) == {"few-nodes", "fewer-than-width"}

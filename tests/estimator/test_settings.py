@@ -55,7 +55,6 @@ OTHER_OF = {
         "width": 16,
         "steps": 3,
         "restart": 0.5,
-        "sums": "per-class",
     },
     "adagauss": {"competing": "seen"},
     "pr": {"competing": "seen"},
@@ -115,7 +114,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "pcl": {"tau": 0.07},
     "ncm": {"tau": 0.07, "steps": 10, "restart": 0.3},
     "slda": {"steps": 10, "restart": 0.15, "shrinkage": 0.5},
-    "analytic": {"width": 4096, "steps": None, "restart": None, "ridge": None, "sums": "pooled", "memory": 1.0},
+    "analytic": {"width": 4096, "steps": None, "restart": None, "ridge": None, "memory": 1.0},
 }
 # A value at each kind of limit, and one beyond it; none is allowed at an exclusive one.
 EDGES: dict[str, Callable[[Any], tuple[Any, Any]]] = {

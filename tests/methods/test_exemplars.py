@@ -234,7 +234,6 @@ def test_parts_at_their_bounds_are_a_graph(kind: type) -> None:
         ("x_indices", np.array([0, 2])),
         ("x_indices", np.array([-1, 1])),
         ("x_indptr", np.array([0, 1, 2])),
-        ("x_indptr", np.array([0, 1, 1, 1])),
         ("x_indptr", np.array([0, 1, 1, 3])),
         ("x_indptr", np.array([1, 1, 1, 2])),
         ("x_indptr", np.array([0, 2, 1, 2])),

@@ -19,9 +19,7 @@ from ipal.methods.slda import SLDA
 from ipal.state.value import flatten
 from tests.learning import config, learn
 
-KINDS = pytest.mark.parametrize(
-    ("method", "options"), [(Analytic, {}), (Analytic, {"sums": "per-class"}), (NCM, {}), (SLDA, {})], ids=str
-)
+KINDS = pytest.mark.parametrize(("method", "options"), [(Analytic, {}), (NCM, {}), (SLDA, {})], ids=str)
 
 
 def after(model: Model, tasks: Sequence[Task], first: int) -> tuple[list[int], dict[str, Tensor]]:
