@@ -27,8 +27,6 @@ from ipal.nn.encoders import Encoder
 from ipal.state.value import leaves, rebuilt
 from ipal.system import free_memory
 
-VALUES_AT_ONCE = 2**22
-
 Shares = Callable[[NDArray[Any]], NDArray[Any]]
 """From the gradient of a score to what every feature contributed, by the places of the features that are not zero."""
 
@@ -97,14 +95,10 @@ class NodeEvidence(TensorCompute):
         return values * 1  # which may be changed in place
 
     def _sampled(self, gradient: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """Features times gradients, those of some nodes at a time."""
-        (n, width), row = self.x.shape, np.repeat(np.arange(self.x.shape[0]), np.diff(self.x.indptr))
-        parts = [np.zeros(0)]
-        step = max(1, VALUES_AT_ONCE // width)
-        for begin in range(0, n, step):
-            some = slice(*self.x.indptr[[begin, min(n, begin + step)]])
-            parts.append((gradient[begin : begin + step] @ w.T)[row[some] - begin, self.x.indices[some]])
-        return contribution(self.x.data, np.concatenate(parts))
+        """Features times gradients, of which only those of features that are not zero are made."""
+        row, column = self.x.tocoo().coords
+        at_features = sum(gradient[row, k] * w[column, k] for k in range(w.shape[1]))
+        return contribution(self.x.data, at_features)
 
     def _mixed(self, steps: int, restart: float) -> Tensor:
         """The node's row of unit features after so many steps over the graph, (1, features)."""

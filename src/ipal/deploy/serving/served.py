@@ -22,7 +22,7 @@ from ipal.data.graph import Graph
 from ipal.deploy.predict import predict
 from ipal.deploy.serving.bodies import Limits, Question, read_question
 from ipal.errors import DataError, IpalError, StoreError
-from ipal.estimator.explain import explained
+from ipal.estimator.explain import explain
 from ipal.estimator.files import loaded
 from ipal.estimator.model import Model
 from ipal.estimator.open_world.scores import SMOOTHED
@@ -129,8 +129,7 @@ def explanation(model: Model, question: Question, options: ExplainOptions) -> di
         raise DataError("reject, coverage and probabilities are of predictions: leave them out.")
     by_name = {str(label): label for label in model.labels}
     against = None if options.against is None else by_name.get(options.against, options.against[:40])
-    found = explained(model, question.graph, int(question.nodes[0]), against)
-    return found.as_plain_data(options.top, features=model.schema.columns or None)
+    return explain(model, question.graph, int(question.nodes[0]), against=against).as_plain_data(options.top)
 
 
 # ---------------------------------------------------------------------- the one in use
