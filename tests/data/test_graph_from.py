@@ -82,10 +82,6 @@ def routes(folder: Path, weighted: bool) -> dict[str, Any]:
         "array": (adjacency.toarray(),),
         "tensor": (torch.from_numpy(adjacency.toarray()).to_sparse(),),
         "Data": (Data(**tensors, train_mask=torch.tensor([True, True, False, True])),),
-        "Data with adj_t": (
-            Data(x=tensors["x"], y=tensors["y"], adj_t=torch.from_numpy(adjacency.toarray().T).to_sparse(),
-                 train_mask=torch.tensor([True, True, False, True])),
-        ),
     }  # fmt: skip
 
 

@@ -31,29 +31,24 @@ def as_numpy(values: Any, name: str) -> NDArray[Any]:
 
 def as_sparse(matrix: Any, name: str) -> sp.coo_array:
     """The entries of a matrix of any kind, each place once."""
-    if sp.issparse(matrix):
-        return sp.coo_array(sp.csr_array(matrix))
-    if not is_sparse(matrix):
-        return sp.coo_array(as_numpy(matrix, name))
     try:
+        if sp.issparse(matrix):
+            return sp.coo_array(sp.csr_array(matrix))
+        if not is_sparse(matrix):
+            return sp.coo_array(as_numpy(matrix, name))
         found = matrix.detach().cpu().to_sparse(layout=torch.sparse_coo).coalesce()
         ends = tuple(found.indices().numpy())
         return sp.coo_array((as_numpy(found.values(), name), ends), shape=tuple(matrix.shape))
-    except (RuntimeError, ValueError) as error:
-        raise DataError(f"{name} cannot be read: make it a sparse tensor of numbers on the CPU.") from error
+    except (TypeError, RuntimeError, ValueError) as error:
+        raise DataError(f"{name} cannot be read: make it a matrix of numbers on the CPU.") from error
 
 
-def entries(matrix: Any, name: str, n: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+def entries(matrix: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """The edges of an adjacency matrix, from row to column, and their weights."""
-    try:
-        found = as_sparse(matrix, name)
-        fits = found.ndim == 2 and found.shape == (n or found.shape[0],) * 2 and found.dtype.kind in "fiub"
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        size = "nodes by nodes" if n is None else f"{n} by {n}"
-        which = f"{shortened(matrix.shape)} of {matrix.dtype}" if hasattr(matrix, "shape") else shortened(matrix)
-        raise DataError(f"{name} must be a square matrix of numbers, {size}; this one is {which}.")
+    found = as_sparse(matrix, "An adjacency matrix")
+    if found.ndim != 2 or found.shape[0] != found.shape[1] or found.dtype.kind not in "fiub":
+        size = "square matrix of numbers, nodes by nodes"
+        raise DataError(f"An adjacency matrix is a {size}; this one is {shortened(found.shape)} of {found.dtype}.")
     return np.stack(found.coords), found.data
 
 

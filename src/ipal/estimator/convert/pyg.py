@@ -1,8 +1,8 @@
 """From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`.
 
-Read are `x`, the edges (`edge_index` with `edge_weight`, or `adj_t` with its values), `y`, `train_mask`, `test_mask`,
-`forget_mask` and `new_y`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not used, and that is said once.
-Floating-point numbers of any width become float32.
+Read are `x`, `edge_index`, `edge_weight`, `y`, `train_mask`, `test_mask`, `forget_mask` and `new_y`. What else is said
+about edges (`EDGE_PARTS_NOT_USED`) is not used, and that is said once. Floating-point numbers of any width become
+float32.
 """
 
 from collections.abc import Collection
@@ -18,39 +18,30 @@ from ipal.data.graph_data import GraphData
 from ipal.data.labels import Label, Labels, file_labels, is_missing, labelled, whole_numbers
 from ipal.data.task import LabelledNodes, Task
 from ipal.errors import DataError, say_unused
-from ipal.estimator.convert.arrays import as_numpy, entries, given_features, is_sparse
+from ipal.estimator.convert.arrays import as_numpy, given_features, is_sparse
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
 READS = (
-    "a Data of PyTorch Geometric, a networkx graph, a SciPy sparse matrix with x=features and y=labels, two tables "
-    "(nodes, edges) of pandas, a dict of arrays (x, edge_index, y), or the path of a file or folder"
+    "a Data of PyTorch Geometric (of a HeteroData its to_homogeneous()), a networkx graph, a SciPy sparse matrix with "
+    "x=features and y=labels, two tables (nodes, edges) of pandas, a dict of arrays (x, edge_index, y), or the path of "
+    "a file or folder"
 )
 """What `graph_from` takes."""
 
 
 def graph_of(data: "Data | GraphData", *, undirected: bool = False) -> Graph:
     """Features and edges of a `Data`; edges are taken as they are, directed where they are, unless said otherwise."""
-    kind = one_kind(data)
     if isinstance(data, Graph) or not hasattr(data, "x"):
+        kind = type(data).__name__
         raise DataError(f"A {kind} is not read as it is: pass data = ipal.graph_from(…), which takes {READS}.")
     if data.x is None:
         raise DataError("The graph has no features: set data.x (nodes x features, dense or sparse).")
     x = given_features(data.x)
-    edges, weights = _edges(data, x.shape[0] if x.ndim else 0)
+    edges, weights = _edges(data)
     names = data.columns if isinstance(data, GraphData) else ()
     return checked_graph(x, edges, undirected=undirected, weights=weights, columns=names)
-
-
-def one_kind(data: Any) -> str:
-    """The name of its type; of a graph with several kinds of nodes a sentence."""
-    if "HeteroData" in {kind.__name__ for kind in type(data).__mro__}:
-        raise DataError(
-            "A HeteroData has several kinds of nodes: make one graph of it by data.to_homogeneous(), with features of "
-            "one width."
-        )
-    return type(data).__name__
 
 
 def both_ways(data: "Data") -> "Data":
@@ -60,29 +51,21 @@ def both_ways(data: "Data") -> "Data":
     made, graph = copy(data), graph_of(data, undirected=True)
     weights = None if graph.edge_weight is None else torch.from_numpy(graph.edge_weight)
     edges = {"edge_index": torch.from_numpy(graph.edges), "edge_weight": weights}
-    for name, value in (edges | dict.fromkeys(("adj_t", *EDGE_PARTS_NOT_USED))).items():
+    for name, value in (edges | dict.fromkeys(EDGE_PARTS_NOT_USED)).items():
         made[name] = value
     return made
 
 
-def _edges(data: Any, n: int) -> tuple[NDArray[Any], Given]:
-    """Edges between n nodes and their weights as they are given, not checked; none where nothing says them."""
+def _edges(data: Any) -> tuple[NDArray[Any], Given]:
+    """Edges and their weights as they are given, not checked; none where nothing says them."""
     for name in EDGE_PARTS_NOT_USED:
         if getattr(data, name, None) is not None:
             say_unused(f"data.{name}; an edge counts by edge_weight alone")
-    given, adj_t, weights = (getattr(data, name, None) for name in ("edge_index", "adj_t", "edge_weight"))
-    if adj_t is not None:
-        if given is not None or weights is not None:
-            raise DataError(
-                "Edges are said twice, by adj_t and by edge_index or edge_weight: keep the right one, and remove the "
-                "other with del data.adj_t or del data.edge_index."
-            )
-        found, values = entries(adj_t, "adj_t", n)
-        return found[::-1], values
-    if is_sparse(given) or (given is None and getattr(data, "adj", None) is not None):
+    given, weights, *matrices = (getattr(data, name, None) for name in ("edge_index", "edge_weight", "adj", "adj_t"))
+    if is_sparse(given) or (given is None and any(matrix is not None for matrix in matrices)):
         raise DataError(
             "Edges are a list of pairs: make edge_index of a matrix A by to_edge_index(A)[0], "
-            "from_scipy_sparse_matrix(A)[0] or dense_to_sparse(A)[0] of torch_geometric.utils."
+            "from_scipy_sparse_matrix(A)[0] or dense_to_sparse(A)[0] of torch_geometric.utils; adj_t is A transposed."
         )
     edges = np.zeros((2, 0), dtype=np.int64) if given is None else as_numpy(given, "edge_index")
     return edges, None if weights is None else as_numpy(weights, "edge_weight")

@@ -17,7 +17,7 @@ from ipal.data.graph_data import GraphData
 from ipal.data.labels import NO_NAME
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator.convert.arrays import as_numpy, entries, given_features, is_sparse
-from ipal.estimator.convert.pyg import READS, both_ways, one_a_node, one_kind
+from ipal.estimator.convert.pyg import READS, both_ways, one_a_node
 
 MORE = ("edge_weight", "ids", *FACTS)
 ARRAYS = ("x", "edge_index", "y", *MORE)
@@ -95,7 +95,6 @@ def graph_from(
         return GraphData.of(graph)
     if isinstance(graph, str | os.PathLike) and edges is None:
         return GraphData.of(load_to_predict(os.fspath(graph), undirected=not directed))
-    kind = one_kind(graph)
     if "torch_geometric" in packages and hasattr(graph, "edge_index"):
         return graph if directed else both_ways(graph)
     if edges is not None:
@@ -107,7 +106,7 @@ def graph_from(
     elif isinstance(graph, Mapping) and "edge_index" in graph:
         raw = _of_arrays(graph)
     else:
-        raise DataError(f"A graph cannot be made of a {kind}: pass {READS}.")
+        raise DataError(f"A graph cannot be made of a {type(graph).__name__}: pass {READS}.")
     return GraphData.of(checked("the graph", raw, undirected=not directed))
 
 
@@ -175,7 +174,7 @@ def _of_networkx(graph: Any, roles: Roles) -> RawGraph:
 
 
 def _of_matrix(matrix: Any, x: Any, y: Any) -> RawGraph:
-    edges, weights = entries(matrix, "An adjacency matrix")
+    edges, weights = entries(matrix)
     return _raw(edges, x, y, matrix.shape[0], edge_weight=weights.astype(np.float64))
 
 
