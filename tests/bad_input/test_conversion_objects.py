@@ -33,7 +33,10 @@ def drawn() -> nx.Graph:
 STRANGERS: dict[str, tuple[Any, Callable[[Any], Data] | None]] = {
     "Graph": (drawn(), ipal.graph_from),
     "dict": ({"x": X, "edge_index": E, "y": Y}, ipal.graph_from),
-    "coo_array": (sp.coo_array((np.ones(E.shape[1]), E), shape=(N, N)), lambda A: ipal.graph_from(A, x=X, y=Y)),
+    "coo_array": (
+        sp.coo_array((np.ones(E.shape[1]), E), shape=(N, N)),
+        lambda A: ipal.graph_from({"x": X, "edge_index": A.coords, "edge_weight": A.data, "y": Y}),
+    ),
     "Dataset": (DATASET, ipal.graph_from),
     "NoneType": (None, None),
 }

@@ -29,32 +29,21 @@ def as_numpy(values: Any, name: str) -> NDArray[Any]:
     return array
 
 
-def as_sparse(matrix: Any, name: str) -> sp.coo_array:
-    """The entries of a matrix of any kind, each place once."""
+def as_sparse(matrix: Any, name: str) -> sp.csr_array:
+    """A sparse matrix, each place once."""
     try:
         if sp.issparse(matrix):
-            return sp.coo_array(sp.csr_array(matrix))
-        if not is_sparse(matrix):
-            return sp.coo_array(as_numpy(matrix, name))
+            return sp.csr_array(matrix)
         found = matrix.detach().cpu().to_sparse(layout=torch.sparse_coo).coalesce()
         ends = tuple(found.indices().numpy())
-        return sp.coo_array((as_numpy(found.values(), name), ends), shape=tuple(matrix.shape))
-    except (TypeError, RuntimeError, ValueError) as error:
-        raise DataError(f"{name} cannot be read: make it a matrix of numbers on the CPU.") from error
-
-
-def entries(matrix: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The edges of an adjacency matrix, from row to column, and their weights."""
-    found = as_sparse(matrix, "An adjacency matrix")
-    if found.ndim != 2 or found.shape[0] != found.shape[1] or found.dtype.kind not in "fiub":
-        size = "square matrix of numbers, nodes by nodes"
-        raise DataError(f"An adjacency matrix is a {size}; this one is {shortened(found.shape)} of {found.dtype}.")
-    return np.stack(found.coords), found.data
+        return sp.coo_array((as_numpy(found.values(), name), ends), shape=tuple(matrix.shape)).tocsr()
+    except (RuntimeError, ValueError) as error:
+        raise DataError(f"{name} cannot be read: make it a sparse tensor of numbers on the CPU.") from error
 
 
 def given_features(x: Any, name: str = "data.x") -> Features:
     """Features, dense or sparse, in 32 bits."""
-    values = as_sparse(x, name).tocsr() if is_sparse(x) and x.ndim == 2 else as_numpy(x, name)
+    values = as_sparse(x, name) if is_sparse(x) and x.ndim == 2 else as_numpy(x, name)
     if values.dtype.kind not in "fiub":
         raise DataError(
             f"The features must be a table of numbers, nodes by features; these are of the type {values.dtype}: "

@@ -24,9 +24,8 @@ if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
 READS = (
-    "a Data of PyTorch Geometric (of a HeteroData its to_homogeneous()), a networkx graph, a SciPy sparse matrix with "
-    "x=features and y=labels, two tables (nodes, edges) of pandas, a dict of arrays (x, edge_index, y), or the path of "
-    "a file or folder"
+    "a Data of PyTorch Geometric (of a HeteroData its to_homogeneous()), a networkx graph, two tables (nodes, edges) "
+    "of pandas, a dict of arrays (x, edge_index, y), or the path of a file or folder"
 )
 """What `graph_from` takes."""
 
