@@ -165,7 +165,7 @@ def _of_arrays(arrays: Mapping[str, Any]) -> RawGraph:
     unknown = [name for name in arrays if name not in ARRAYS]
     if unknown:
         raise DataError(f"A graph has no part '{unknown[0]}': a dict of arrays has {', '.join(ARRAYS)}.")
-    x, y, *more = (arrays.get(name) for name in ("x", "y", *MORE))
+    x, y = arrays.get("x"), arrays.get("y")
     if x is None and y is None:
         raise DataError("A dict of arrays needs x (nodes by features), or at least y: how many nodes are there?")
     found = None if x is None else given_features(x, "x")
@@ -173,7 +173,5 @@ def _of_arrays(arrays: Mapping[str, Any]) -> RawGraph:
         raise DataError(f"x must be nodes by features, one row per node; this one has the shape {found.shape}.")
     n = as_numpy(y, "y").size if found is None else int(found.shape[0])
     labels = np.full(n, NO_NAME) if y is None else one_a_node(y, n, "y")
-    parts: dict[str, Any] = {
-        name: as_numpy(part, name) for name, part in zip(MORE, more, strict=True) if part is not None
-    }
+    parts: dict[str, Any] = {name: as_numpy(arrays[name], name) for name in MORE if arrays.get(name) is not None}
     return RawGraph(as_numpy(arrays["edge_index"], "edge_index"), labels, found, "features as given", **parts)
