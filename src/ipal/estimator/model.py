@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ from ipal.nn.encoders import ENCODERS
 from ipal.nn.margins import log_probabilities, margins
 from ipal.nn.network import Network
 from ipal.state.value import State, flatten, moment_tensors, network_tensors
+
+if TYPE_CHECKING:
+    from ipal.estimator.learner import Learner
 
 KEPT = {
     "encoder": "encoder weights",
@@ -262,11 +265,6 @@ class Model:
         assert self.network is not None, "it has been trained"
         return self.compute.embeddings(self.network, graph)
 
-    def rows(self, labels: Labels) -> Tensor:
-        """The class number of each label."""
-        number = {label: index for index, label in enumerate(self.labels)}
-        return torch.tensor([number[label] for label in labels.tolist()], device=self.device)
-
     def numbered(self, task: Task) -> Task:
         """A task with class numbers as labels."""
         return numbered(task, self.labels)
@@ -411,14 +409,7 @@ def _of_schema(graph: Graph, schema: Schema) -> Graph:
     return graph
 
 
-class Fitted(Protocol):
-    """A learner that has learned."""
-
-    @property
-    def model_(self) -> Model: ...
-
-
-def model_of(fitted: Fitted | Model) -> Model:
+def model_of(fitted: "Learner | Model") -> Model:
     """What was learned: by a learner, or the model itself."""
     if isinstance(fitted, Model):
         return fitted
