@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
-from ipal.analysis.audit import audit, whole
+from ipal.analysis.audit import audit
 from ipal.analysis.audit.attacks import Known, factored, span_test, unrotated
 from ipal.analysis.audit.search import stored_rows
 from ipal.config import EncoderConfig, TrainConfig
@@ -62,7 +62,7 @@ def test_raw_nodes_are_found_where_they_are_stored_and_nowhere_else(name, sparse
     method = METHODS[name]
     dataset = in_form(tiny, sparse)
     learner = fitted(method, dataset)
-    found = audit(learner.model_, whole(dataset))
+    found = audit(learner.model_, dataset)
     json.dumps(found, allow_nan=False)
     stored, exemplars = found["data"]["stored_rows"]["raw features"], method.keeps != "statistics"
     assert stored["looked_for"] == 240
@@ -102,7 +102,7 @@ def test_a_sum_over_one_node_is_found_to_be_that_node(method, tiny: Dataset):
     taught = data_of(tiny, (0, 1), most={1: 1})
     learner = learner_class(METHODS[method])(**SMALL.get(method, {})).partial_fit(taught)
     graph = Graph(taught.x.numpy(), taught.edge_index.numpy())
-    found = audit(learner.model_, whole(dataclasses.replace(tiny, graph=graph, y=taught.y.numpy())))
+    found = audit(learner.model_, dataclasses.replace(tiny, graph=graph, y=taught.y.numpy()))
     stored = found["data"]["stored_rows"]["the model's own representation"]
     assert stored["found"] >= 1  # of others, a matrix of products may show a row
     assert any(name.startswith("memory.") for name in stored["where"])
@@ -143,7 +143,7 @@ def test_per_class_matrices_tell_who_taught_and_give_the_rows_back(tiny: Dataset
     taught = data_of(tiny, (0, 1), most={0: 6})
     learner = Analytic(sums="per-class", width=512).partial_fit(taught)
     graph = Graph(taught.x.numpy(), taught.edge_index.numpy())
-    found = audit(learner.model_, whole(dataclasses.replace(tiny, graph=graph, y=taught.y.numpy())))
+    found = audit(learner.model_, dataclasses.replace(tiny, graph=graph, y=taught.y.numpy()))
     assert set(found["flagged"]["0"]) == {"few-nodes", "fewer-than-width"}
     attempt = found["data"]["attempts"]["classes"]["0"]
     assert attempt["from_matrix"]["span"]["members_inside"] == pytest.approx(1)
@@ -206,7 +206,7 @@ def test_rows_that_say_too_little_are_counted_not_found():
 def test_another_graph_is_answered_with_a_sentence(tiny: Dataset):
     narrow = dataclasses.replace(tiny, graph=Graph(tiny.graph.x[:, :5], tiny.graph.edges))
     with pytest.raises(DataError, match="5 features"):
-        audit(fitted(METHODS["ncm"], tiny).model_, whole(narrow))
+        audit(fitted(METHODS["ncm"], tiny).model_, narrow)
 
 
 def test_moments_are_said_to_be_kept_and_a_saved_model_has_none(tiny: Dataset, tmp_path):

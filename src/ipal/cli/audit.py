@@ -11,7 +11,8 @@ from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
 from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
-    from ipal.analysis.audit import Evidence
+    from ipal.analysis.audit import View
+    from ipal.data.dataset import Dataset
     from ipal.estimator.model import Model
 
 UNKNOWN_GRAPHS = (
@@ -41,34 +42,33 @@ def audit(
     """
     path = RunStore(runs).model_file(name)
 
-    from ipal.analysis import audit as library
+    from ipal.analysis.audit import audit as audited
     from ipal.estimator.files import load
 
     model = load(path)
-    evidence = None if data is None else _evidence(data, root, model, RunFolder.of_model(path))
-    found = {"model": str(path), **library.audit(model, evidence)}
+    evidence = () if data is None else _evidence(data, root, model, RunFolder.of_model(path))
+    found = {"model": str(path), **audited(model, *evidence)}
     if as_json:
         render.as_json(found)
     else:
         _show(found)
 
 
-def _evidence(name: str, root: Path | None, model: "Model", folder: RunFolder | None) -> "Evidence":
-    """The graph, divided into tasks as in the run that made the model, if a run did."""
-    from ipal.analysis import audit as library
+def _evidence(
+    name: str, root: Path | None, model: "Model", folder: RunFolder | None
+) -> "tuple[Dataset, list[View] | None]":
+    """The graph, and its tasks as in the run that made the model, if a run did and it was not changed since."""
+    from ipal.analysis.audit import as_taught
     from ipal.data import datasets
     from ipal.runs.resolved import resolve
 
     if folder is None:
-        return library.whole(datasets.load(name, root))
+        return datasets.load(name, root), None
     config = folder.config()
     dataset = datasets.load(name, root or folder.data_root(), undirected=config.protocol.edges == "undirected")
-    if dataset.hash != config.dataset_hash:
-        return library.whole(dataset)
-    taught = library.as_taught(resolve(config, dataset=dataset))
-    counts = model.nodes_behind_class()
-    # The run's model may have forgotten classes since.
-    return taught if not counts or counts == taught.nodes_behind_class() else library.whole(dataset)
+    if dataset.hash != config.dataset_hash or any(event.what != "learned" for event in model.history):
+        return dataset, None
+    return dataset, as_taught(resolve(config, dataset=dataset))
 
 
 def _show(found: dict[str, Any]) -> None:
