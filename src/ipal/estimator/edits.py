@@ -81,13 +81,13 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
         raise _inexact(model, "merge classes")
     if len(some) < 2:
         raise DataError("Name at least two classes to be merged into one.")
-    gone = [_known(model, label) for label in some]
+    for label in some:
+        _known(model, label)
     into = into if into in some else _new(model, into)
-    first, rest = min(gone), [label for label in model.labels if label not in some]
-    rest.insert(sum(place not in gone for place in range(first)), into)
-    at = {label: rest.index(into if label in some else label) for label in model.labels}
+    named = [into if label in some else label for label in model.labels]
+    rest = list(dict.fromkeys(named))
     nodes = sum(model.nodes_behind_class().get(str(label), 0) for label in some)
-    places = torch.tensor([at[label] for label in model.labels], device=model.device)
+    places = torch.tensor([rest.index(label) for label in named], device=model.device)
     memory = model.method.merge_classes(model.state.memory, places, len(rest))
     event = Event.of("merged", some, into=[into], nodes=nodes, time=history.now())
     merged = replace(
@@ -235,7 +235,9 @@ def _retaught(
 
     Exact: sums, ridge, calibration and history are those of a model that was taught so in the first place.
     """
-    method = _forgetting(model)
+    method = model.method
+    if not isinstance(method, Forgets):
+        raise _inexact(model, "forget or correct labels")
     if all(task.graph is new.graph and np.array_equal(task.labels, new.labels) for task, new in pairs):
         raise DataError("This changes nothing that the model learned: no training node of these graphs is concerned.")
     for label in _distinct(task.labels for task, _ in pairs):
@@ -302,12 +304,6 @@ def _remaining(model: Model, method: Forgets, memory: Any, first: int) -> Model 
         schema=replace(model.schema, directed=model.lessons[first - 1].directed),
         history=history.parted(model.history, first)[0],
     )
-
-
-def _forgetting(model: Model) -> Forgets:
-    if not isinstance(model.method, Forgets):
-        raise _inexact(model, "forget or correct labels")
-    return model.method
 
 
 # ---------------------------------------------------------------------- models added
