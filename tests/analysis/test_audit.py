@@ -193,7 +193,7 @@ def test_a_column_that_only_one_node_uses_shows_its_row_in_the_products():
     half = torch.from_numpy(np.tril(rows.T @ rows))
     whole_matrix = half + half.tril(-1).T
     assert stored_rows({"half": half}, rows).nodes == set()
-    found = stored_rows({"half": half}, rows, {"whole": whole_matrix})
+    found = stored_rows({"half": half, "whole": whole_matrix}, rows)
     assert (found.nodes, found.where) == ({3}, {"whole"})
 
 

@@ -182,7 +182,7 @@ def _against(
     for view in views:
         with torch.no_grad():
             rows = model.embed(view.graph)[torch.from_numpy(view.nodes).to(model.device)].cpu()
-        by_view.append(stored_rows(tensors, rows.numpy(), matrices))
+        by_view.append(stored_rows({**tensors, **matrices}, rows.numpy()))
         samples.append(_sample(view, rows, smallest, -(-MOST_ROWS // len(views)), random))
     rows, names, taught = (
         torch.cat([one[0] for one in samples]),

@@ -31,17 +31,12 @@ class Found:
     where: set[str]
 
 
-def stored_rows(
-    tensors: Mapping[str, Tensor], rows: Features, derived: Mapping[str, Tensor] | None = None, seed: int = 0
-) -> Found:
-    """Find rows in the tensors.
-
-    `derived` are tables that follow from the tensors, as a full matrix of which half is stored.
-    """
+def stored_rows(tensors: Mapping[str, Tensor], rows: Features) -> Found:
+    """Find rows in the tensors."""
     values = np.diff(rows.indptr) if isinstance(rows, sp.csr_array) else np.count_nonzero(rows, axis=1)
     telling = np.flatnonzero(values >= ENOUGH_VALUES)
-    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in {**tensors, **(derived or {})}.items()}
-    drawn = np.random.default_rng(seed).standard_normal((rows.shape[1], 4))
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+    drawn = np.random.default_rng(0).standard_normal((rows.shape[1], 4))
     axes = drawn / np.linalg.norm(drawn, axis=0)
     shadows = cKDTree(_shadows(rows, axes)[telling])
     nodes, where = set[int](), set[str]()
@@ -85,5 +80,5 @@ def _tables(arrays: Mapping[str, NDArray[Any]], width: int) -> Iterator[tuple[st
 
 
 def _unit(table: Features, place: int) -> NDArray[np.float64]:
-    row = np.asarray(table[[place]].toarray()[0] if isinstance(table, sp.csr_array) else table[place], dtype=np.float64)
-    return np.asarray(row / np.linalg.norm(row))
+    row = table[[place]].toarray()[0] if isinstance(table, sp.csr_array) else table[place]
+    return np.asarray(row / np.linalg.norm(row.astype(np.float64)))
