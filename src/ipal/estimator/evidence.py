@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ipal.backend.operators import Features, FirstInput, Operators, operators
+from ipal.backend.operators import Features, Operators, operators
 from ipal.backend.propagated import unit_rows
 from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
@@ -72,29 +72,11 @@ class NodeEvidence(TensorCompute):
         task = Task(self.graph, np.array([self.node]), np.zeros(1, dtype=np.int64))
         blocks, like = operators(task, self.runtime, encoder.needs).blocks, next(encoder.parameters())
         numbers = (one.to(like.dtype) if one.is_floating_point() else one for one in leaves(blocks))
-        found: Tensor = encoder(_Operators(Features(None, {}), rebuilt(blocks, numbers), evidence=self))
+        found: Tensor = encoder(Operators(Features(self.features(like), {}), rebuilt(blocks, numbers)))
         return found
 
     def _walked(self, steps: int, restart: float, weights: Tensor | None = None) -> Tensor:
-        mixed = self._mixed(steps, restart).to(self.runtime.device)
-        return mixed if weights is None else mixed.to(weights.dtype) @ weights.to(mixed.device)
-
-    # ------------------------------------------------------------------ what is made of the features
-
-    def projected(self, weight: Tensor) -> Tensor:
-        """Features of all nodes times weights."""
-        _need(8 * self.x.shape[0] * (self.x.shape[1] + 2 * weight.shape[1]), self.graph)
-        places, values, shape = self._places(), self.values.to(weight.dtype), self.x.shape
-        x = torch.sparse_coo_tensor(places, values, shape, check_invariants=False, is_coalesced=True)
-        found: Tensor = torch.sparse.mm(x, weight.detach().cpu()).to(weight.device)
-        return found
-
-    def _places(self) -> Tensor:
-        """(2, values): row and column of each."""
-        return torch.from_numpy(np.stack(self.x.tocoo().coords).astype(np.int64))
-
-    def _mixed(self, steps: int, restart: float) -> Tensor:
-        """The node's row of unit features after so many steps over the graph, (1, features)."""
+        """The node's row alone, (1, columns)."""
         start = np.zeros((1, self.graph.num_nodes))
         start[0, self.node] = 1
         share = start
@@ -102,27 +84,20 @@ class NodeEvidence(TensorCompute):
             share = (1 - restart) * (share @ self.graph.normalised) + restart * start
         row, column = self._places()
         scale = share[0, row] * unit_rows(self.x).data / self.x.data
-        mixed = torch.zeros(self.x.shape[1], dtype=torch.float64)
-        return mixed.index_add(0, column, self.values * torch.from_numpy(scale))[None]
+        mixed = torch.zeros(1, self.x.shape[1], dtype=torch.float64)
+        mixed = mixed.index_add(1, column, (self.values * torch.from_numpy(scale))[None]).to(self.runtime.device)
+        return mixed if weights is None else mixed.to(weights.dtype) @ weights.to(mixed.device)
 
+    def features(self, like: Tensor) -> Tensor:
+        """Features of all nodes as a sparse tensor, whose products are differentiated."""
+        _need(8 * self.x.shape[0] * self.x.shape[1], self.graph)
+        values = self.values.to(like.dtype)
+        found = torch.sparse_coo_tensor(self._places(), values, self.x.shape, check_invariants=False, is_coalesced=True)
+        return found.to(like.device)
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Operators(Operators):
-    """Those of a graph, with features whose products are kept."""
-
-    evidence: NodeEvidence
-
-    @property
-    def first(self) -> FirstInput:
-        return _First(self.blocks[0], self.features, self.evidence)
-
-
-@dataclass(frozen=True, eq=False)
-class _First(FirstInput):
-    evidence: NodeEvidence
-
-    def projected(self, weight: Tensor) -> Tensor:
-        return self.evidence.projected(weight)
+    def _places(self) -> Tensor:
+        """(2, values): row and column of each."""
+        return torch.from_numpy(np.stack(self.x.tocoo().coords).astype(np.int64))
 
 
 class FixedDivisors(TorchFunctionMode):

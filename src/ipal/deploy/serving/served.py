@@ -25,7 +25,7 @@ from ipal.errors import DataError, IpalError, StoreError
 from ipal.estimator.explain import explain
 from ipal.estimator.files import loaded
 from ipal.estimator.model import Model
-from ipal.estimator.open_world.scores import SMOOTHED
+from ipal.estimator.open_world.calibration import SMOOTHED
 from ipal.state.snapshot import Snapshot, content_of
 from ipal.system.arrays import MalformedError, TooLargeError
 

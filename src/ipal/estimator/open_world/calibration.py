@@ -16,17 +16,18 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.checks import require
 from ipal.backend.finite import check_scores
+from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
 from ipal.engine.trainer import finished, fit_task
 from ipal.errors import CapacityError, DataError, NonFiniteError
-from ipal.estimator.open_world.scores import own_shares, smoothed
 from ipal.methods.base import LeavesOneOut, UsualMargins
 from ipal.methods.classifier import predicts_by_network_alone
 from ipal.nn.margins import LEAST, log_probabilities, margins
@@ -42,6 +43,8 @@ ENOUGH = 256
 """Nodes: further copies are made until so many were asked."""
 LEVELS = 64
 """Quantiles that are kept of each score."""
+SMOOTHED = 2
+"""How often novelty is averaged over neighbours: nodes of an unknown class are often neighbours."""
 POWERS = np.linspace(math.log(1e-3), math.log(1e3), 56)
 """Logarithms of powers at which it is measured how sure a model is."""
 
@@ -183,6 +186,27 @@ def _distribution(values: Tensor, weights: Tensor) -> tuple[NDArray[np.float64],
 
 
 # ---------------------------------------------------------------------- how it is found
+
+
+def smoothed(values: Tensor, graph: Graph, times: int = SMOOTHED) -> Tensor:
+    """Means over each node and its in-neighbours, so many times."""
+    matrix, counts = _with_loops(graph)
+    found = values.numpy()
+    for _ in range(times):
+        found = (matrix @ found) / counts
+    return torch.from_numpy(found)
+
+
+def own_shares(graph: Graph) -> Tensor:
+    """The weight of a node's own value in its `smoothed` one."""
+    matrix, counts = _with_loops(graph)
+    means = sp.diags_array(1 / counts) @ matrix
+    return torch.from_numpy(np.asarray(means.multiply(means.T).sum(axis=1)).reshape(-1))
+
+
+def _with_loops(graph: Graph) -> tuple[sp.csr_array, np.ndarray]:
+    matrix = graph.adjacency.astype(np.float64) + sp.eye_array(graph.num_nodes, format="csr")
+    return matrix, np.diff(matrix.indptr).astype(np.float64)
 
 
 def quantiles(values: Tensor, weights: Tensor) -> Tensor:

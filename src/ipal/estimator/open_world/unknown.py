@@ -11,8 +11,7 @@ from torch import Tensor
 from ipal.data.labels import Labels
 from ipal.errors import ConfigError, DataError, Qualified, shortened
 from ipal.estimator.model import Model, model_of
-from ipal.estimator.open_world.calibration import FEWEST, Calibration
-from ipal.estimator.open_world.scores import smoothed
+from ipal.estimator.open_world.calibration import FEWEST, Calibration, smoothed
 from ipal.nn.margins import MOST_MARGIN, log_probabilities, margins
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
