@@ -301,7 +301,7 @@ def _remaining(model: Model, method: Forgets, memory: Any, first: int) -> Model 
         model,
         state=model.with_memory(method.of_classes(memory, left), [model.labels[c] for c in left]),
         calibration=model.calibration.where(model.calibration.task < first).of_classes(left),
-        schema=replace(model.schema, directed=model.lessons[first - 1].directed),
+        directed=model.lessons[first - 1].directed,
         history=history.parted(model.history, first)[0],
     )
 
@@ -347,7 +347,7 @@ def merge_models(one: Learner, other: Learner) -> Learner:
         mine,
         state=mine.with_memory(memory, labels),
         calibration=mine.calibration.padded(len(labels)).plus(shown_there),
-        schema=replace(mine.schema, directed=mine.schema.directed or theirs.schema.directed),
+        directed=mine.directed or theirs.directed,
         history=(*history.sealed((*mine.history, *theirs.history)), event),
     )
     return type(one)._of(whole)
@@ -360,7 +360,7 @@ def _addressed(model: Model) -> dict[str, Any]:
     memory = model.state.memory
     return {
         "the number of features": model.num_features,
-        "the names of features": model.schema.columns,
+        "the names of features": model.columns,
         **{f"{model.name}.{name}": value for name, value in model.method.addressed(memory).items()},
         "the seed of the feature map": model.config.seed,
         "the random projection": model.method.identity(memory),

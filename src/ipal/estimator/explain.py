@@ -174,7 +174,7 @@ def explain(learner: "Learner | Model", data: "Data", node: Any, *, against: Any
         part.distance,
         evidence,
         data.ids if isinstance(data, GraphData) else None,
-        graph.columns or model.schema.columns,
+        graph.columns or model.columns,
     )
 
 

@@ -48,17 +48,6 @@ LEARNING = {"optimizer": "optimiser moments", "teacher": "network before the tas
 """What is kept only while learning goes on."""
 
 
-@dataclass(frozen=True, eq=False)
-class Schema:
-    """What graphs must look like."""
-
-    num_features: int
-    columns: tuple[str, ...] = ()
-    """Names of the features, where they have any."""
-    directed: bool = False
-    """Whether an edge may run one way: files of graphs are then read so, too."""
-
-
 class Prediction(NamedTuple):
     """What a model predicts for the nodes of a graph, or for those that were asked for."""
 
@@ -76,9 +65,13 @@ class Model:
 
     config: LearnerConfig
     runtime: Runtime
-    schema: Schema
     state: State
     calibration: Calibration
+    num_features: int
+    columns: tuple[str, ...] = ()
+    """Names of the features, where they have any."""
+    directed: bool = False
+    """Whether an edge may run one way: files of graphs are then read so, too."""
     history: tuple[Event, ...] = ()
 
     # ------------------------------------------------------------------ what it is
@@ -100,10 +93,6 @@ class Model:
     def classes_(self) -> Labels:
         """The same as an array."""
         return np.asarray(self.state.classes)
-
-    @property
-    def num_features(self) -> int:
-        return self.schema.num_features
 
     @property
     def device(self) -> torch.device:
@@ -132,7 +121,7 @@ class Model:
 
     @property
     def setup(self) -> Setup:
-        return setup(self.config, self.schema, self.runtime)
+        return setup(self.config, self.num_features, self.runtime)
 
     @property
     def reach(self) -> int:
@@ -145,7 +134,14 @@ class Model:
 
     def checked(self, data: Any) -> Graph:
         """A graph that this model can predict on, or a sentence."""
-        return _of_schema(data if isinstance(data, Graph) else graph_of(data), self.schema)
+        graph = arranged(data if isinstance(data, Graph) else graph_of(data), self.columns)
+        if graph.num_features != self.num_features:
+            named = f": {shortened(', '.join(self.columns), 300)}" if self.columns else ""
+            raise DataError(
+                f"This graph has {graph.num_features} features a node, the model was trained on "
+                f"{self.num_features}{named}."
+            )
+        return graph
 
     def forward(self, graph: Graph, nodes: Tensor | None = None, compute: Compute | None = None) -> Outputs:
         """Embeddings and scores of all nodes of a graph, or of some.
@@ -315,11 +311,11 @@ class Model:
 # ---------------------------------------------------------------------- learning
 
 
-def setup(config: LearnerConfig, schema: Schema, runtime: Runtime) -> Setup:
+def setup(config: LearnerConfig, num_features: int, runtime: Runtime) -> Setup:
     """What tasks are learned with."""
     return Setup(
         runtime,
-        schema.num_features,
+        num_features,
         config.seed,
         config.encoder,
         config.train,
@@ -330,9 +326,8 @@ def setup(config: LearnerConfig, schema: Schema, runtime: Runtime) -> Setup:
 
 def empty_model(config: LearnerConfig, graph: Graph, runtime: Runtime) -> Model:
     """A model that has learned nothing, for graphs like this one."""
-    schema = Schema(graph.num_features, kept_names(graph.columns))
-    state = initial_state(config.method, setup(config, schema, runtime))
-    return Model(config, runtime, schema, state, Calibration.empty())
+    state = initial_state(config.method, setup(config, graph.num_features, runtime))
+    return Model(config, runtime, state, Calibration.empty(), graph.num_features, kept_names(graph.columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,7 +350,7 @@ class Learning:
 
     def finish(self, state: State) -> Model:
         """The model after the task."""
-        event = learned(self.task).model_copy(update={"directed": self.model.schema.directed, "time": self.time})
+        event = learned(self.task).model_copy(update={"directed": self.model.directed, "time": self.time})
         model = replace(self.model, state=state, history=(*self.model.history, event))
         if not model.leaves_one_out:
             return model
@@ -380,12 +375,12 @@ def begin_learning(
     if len(task.nodes) == 0:
         raise DataError("No node of this graph has a label to learn from: set train_mask for some.")
     model = model or empty_model(config, task.graph, runtime)
-    if (graph := _of_schema(task.graph, model.schema)) is not task.graph:
+    if (graph := model.checked(task.graph)) is not task.graph:
         task = replace(task, graph=graph)
     if model.labels and type(np.unique(task.labels).tolist()[0]) is not type(model.labels[0]):
         raise DataError("The labels of all tasks must be of one kind: all numbers or all strings.")
-    if not model.schema.directed and (not task.graph.symmetric if directed is None else directed):
-        model = replace(model, schema=replace(model.schema, directed=True))
+    if not model.directed and (not task.graph.symmetric if directed is None else directed):
+        model = replace(model, directed=True)
     if first_epoch:
         if not set(np.unique(task.labels).tolist()) <= set(model.labels):
             raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
@@ -395,18 +390,6 @@ def begin_learning(
     if not begun.leaves_one_out:
         begun = replace(begun, calibration=calibrated(begun, task, len(model.lessons)))
     return Learning(begun, task, executor or Automatic(), time=time)
-
-
-def _of_schema(graph: Graph, schema: Schema) -> Graph:
-    """A graph with the columns of a model, or a sentence."""
-    graph = arranged(graph, schema.columns)
-    if graph.num_features != schema.num_features:
-        named = f": {shortened(', '.join(schema.columns), 300)}" if schema.columns else ""
-        raise DataError(
-            f"This graph has {graph.num_features} features a node, the model was trained on "
-            f"{schema.num_features}{named}."
-        )
-    return graph
 
 
 def model_of(fitted: "Learner | Model") -> Model:

@@ -119,7 +119,7 @@ def _risks(kept: Remembered) -> dict[str, str]:
 
 def _text(model: Model) -> dict[str, Any]:
     """The words of users' tables that are in the model: in clear, and the number of those that are hashed."""
-    columns = model.schema.columns
+    columns = model.columns
     return {
         "class_labels": [label for label in model.labels if isinstance(label, str)],
         "feature_names": list(dict.fromkeys(name.partition(BETWEEN)[0] for name in columns)),

@@ -80,7 +80,7 @@ class Loaded:
             "method": model.name,
             "classes": model.classes_.tolist(),
             "features": model.num_features,
-            "feature_names": list(model.schema.columns),
+            "feature_names": list(model.columns),
             "hops": model.reach,
             "hops_to_reject": model.reach + SMOOTHED,
             "directed": self.directed,
@@ -171,7 +171,7 @@ class Served:
         model = loaded(Snapshot.of(content, self._path), self._path)
         x = sp.csr_array(np.ones((2, model.num_features), dtype=np.float32))
         predict(model, Graph(x, Neighbours.none(2), symmetric=True))  # all libraries are loaded then, too
-        directed = model.schema.directed if self._directed is None else self._directed
+        directed = model.directed if self._directed is None else self._directed
         return Loaded(model, _version(content), directed, self._limits)
 
     @property
