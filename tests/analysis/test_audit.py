@@ -10,8 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from ipal.analysis.audit import audit
-from ipal.analysis.audit.attacks import Known, factored, span_test, unrotated
-from ipal.analysis.audit.search import stored_rows
+from ipal.analysis.audit.attacks import Known, factored, span_test, stored_rows, unrotated
 from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph

@@ -18,8 +18,7 @@ from ipal.data.task import Task
 from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import history
-from ipal.estimator.convert.arrays import single
-from ipal.estimator.convert.pyg import correction_of, departure_of, task_of
+from ipal.estimator.convert.pyg import correction_of, departure_of, single, task_of
 from ipal.estimator.history import Event
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, begin_learning, model_of

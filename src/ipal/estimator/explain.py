@@ -17,7 +17,7 @@ from ipal.data.graph_data import GraphData
 from ipal.data.labels import Labels
 from ipal.data.neighbourhood import neighbourhood
 from ipal.errors import DataError, NonFiniteError
-from ipal.estimator.convert.arrays import single
+from ipal.estimator.convert.pyg import single
 from ipal.estimator.evidence import FixedDivisors, NodeEvidence
 from ipal.estimator.model import Model, model_of
 from ipal.methods.base import Compute

@@ -16,8 +16,7 @@ from ipal.data.datasets.tables import Roles, Table, assembled, read_tables
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import NO_NAME
 from ipal.errors import ConfigError, DataError, shortened
-from ipal.estimator.convert.arrays import as_numpy, given_features, is_sparse
-from ipal.estimator.convert.pyg import READS, both_ways, one_a_node
+from ipal.estimator.convert.pyg import READS, as_numpy, both_ways, given_features, is_sparse, one_a_node
 
 MORE = ("edge_weight", "ids", *FACTS)
 ARRAYS = ("x", "edge_index", "y", *MORE)
