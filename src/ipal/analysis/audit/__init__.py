@@ -1,4 +1,4 @@
-"""What a model keeps, which classes that reveals and, given a graph, whether nodes can be found or reconstructed.
+"""What a model keeps, which classes that reveals and, given a graph, whether its nodes can be found.
 
 The result is plain data, with remarks on what is not measured.
 """
@@ -29,7 +29,7 @@ __all__ = ["View", "as_taught", "audit"]
 FEW = 10
 """A mean of fewer nodes reveals much about each."""
 SMALLEST = 5
-"""Most classes whose rows are reconstructed."""
+"""Most classes whose rows are compared."""
 MOST_ROWS = 2000
 """Most rows of a class in an attempt, and of all others."""
 UP_TO = "its rows are determined up to a rotation, and who is among them can be tested"
@@ -61,7 +61,7 @@ def as_taught(resolved: Resolved) -> list[View]:
 def audit(
     learner: Learner | Model, dataset: Dataset | None = None, views: Sequence[View] | None = None
 ) -> dict[str, Any]:
-    """Audit a model: what it keeps and, with a dataset, which nodes can be found or reconstructed.
+    """Audit a model: what it keeps and, with a dataset, which nodes can be found.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remember
 def _against(
     model: Model, kept: Mapping[str, Remembered], dataset: Dataset, taught_in: Sequence[View] | None
 ) -> dict[str, Any]:
-    """Search the state for rows, and reconstruct rows from it."""
+    """Search the state for rows, and for who taught."""
     nodes, tensors = np.flatnonzero(labelled(dataset.y)), snapshot(model, moments=True).tensors
     views = taught_in or [View(dataset.graph, nodes, dataset.y[nodes], None)]
     raw = stored_rows(tensors, model.checked(dataset.graph).x)
@@ -195,7 +195,7 @@ def _against(
             continue
         attempt = {"taught": mine.count, "compared": len(known.members), "from_mean": from_mean(mine.mean, known)}
         if (matrix := matrices.get(f"products of class {name}")) is not None:
-            attempt["from_matrix"] = from_matrix(matrix, mine.count, known, rebuild=True)
+            attempt["from_matrix"] = from_matrix(matrix, mine.count, known)
         classes[name] = attempt
     attempts: dict[str, Any] = {"classes": classes}
     if shared is not None:
