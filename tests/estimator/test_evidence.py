@@ -30,7 +30,7 @@ def one_way(tiny: Dataset) -> Graph:
 
 def check(model: Model, graph: Graph) -> None:
     """Scores of some nodes from rows, against those of the model."""
-    scores = model.scores(graph).detach().double().numpy()
+    scores = model.forward(graph).scores.detach().double().numpy()
     for node in (0, 57, 113):
         (found,) = model.forward(graph, compute=NodeEvidence.of(graph, node, CPU)).scores
         np.testing.assert_allclose(found.detach().numpy(), scores[node], rtol=1e-4, atol=1e-5)

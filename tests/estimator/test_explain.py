@@ -89,7 +89,7 @@ def test_without_a_node_the_margin_is_less_by_it(method, tiny: Dataset, tiny_str
     found = explain(model, tiny.graph, 7)
     pair = [model.labels.index(label) for label in (found.predicted, found.against)]
     for place in np.argsort(-abs(found.by_node))[:5]:
-        scores = model.scores(without(tiny.graph, [int(found.nodes[place])], slice(None))).numpy()[7, pair]
+        scores = model.forward(without(tiny.graph, [int(found.nodes[place])], slice(None))).scores.numpy()[7, pair]
         assert scores[0] - scores[1] == pytest.approx(found.margin - found.by_node[place], rel=1e-3)
 
 
@@ -107,7 +107,7 @@ def test_without_a_neighbour_the_closed_form_prefers_what_it_then_should(
     best, second, last = (model.labels.index(label) for label in (first.predicted, first.against, third))
     for place in range(3):
         gone = int(first.nodes[place])
-        scores = model.scores(without(tiny.graph, [gone], slice(None))).numpy()[7]
+        scores = model.forward(without(tiny.graph, [gone], slice(None))).scores.numpy()[7]
         expected = (first.margin - first.by_node[place]) / (other.margin - other.by_node[place])
         assert (scores[best] - scores[second]) / (scores[best] - scores[last]) == pytest.approx(expected, rel=1e-3)
 

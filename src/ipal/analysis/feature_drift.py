@@ -17,6 +17,7 @@ from scipy.linalg import solve_triangular
 from ipal.config import Tree, run_config
 from ipal.data.labels import Labels
 from ipal.data.task import Task
+from ipal.engine.trainer import numbered
 from ipal.errors import ConfigError, DataError
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
@@ -169,7 +170,7 @@ def hard_examples(model: Model, f: Array, task: Task) -> tuple[dict[str, Any], N
     k, measure = model.method.hard_examples or (0, "")
     prototypes = torch.stack([one.mean for one in model.remembered().values()])
     cosines = losses.cosine(torch.from_numpy(f), prototypes.double().cpu())
-    rows = torch.from_numpy(model.numbered(task).labels)
+    rows = torch.from_numpy(numbered(task, model.labels).labels)
     members = rows[None, :] == torch.arange(len(model.labels))[:, None]
     nodes, _ = losses.hardest(losses.hardness(cosines.T, measure), members, k)
     hard = np.zeros(len(f), dtype=np.bool_)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ipal.data.graph import Nodes
 from ipal.data.task import Task
-from ipal.engine.trainer import finished
+from ipal.engine.trainer import finished, numbered
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import history
 from ipal.estimator.convert.pyg import correction_of, departure_of, single, task_of
@@ -51,7 +51,7 @@ def rename_class(learner: Learner, old: Any, new: Any) -> Learner:
     place, new = _known(model, old), _new(model, new)
     labels = (*model.labels[:place], new, *model.labels[place + 1 :])
     event = Event.of("renamed", [model.labels[place]], into=[new], time=history.now())
-    state = model.with_memory(model.state.memory, labels)
+    state = replace(model.state, classes=labels)
     return learner._become(replace(model, state=state, history=(*model.history, event)))
 
 
@@ -91,7 +91,7 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
     event = Event.of("merged", some, into=[into], nodes=nodes, time=history.now())
     merged = replace(
         model,
-        state=model.with_memory(memory, rest),
+        state=replace(model.state, memory=memory, classes=tuple(rest)),
         calibration=model.calibration.united(places, len(rest)),
         history=(*history.sealed(model.history), event),
     )
@@ -245,7 +245,7 @@ def _retaught(
         [replace(task, graph=model.checked(task.graph)) for task in some] for some in zip(*pairs, strict=True)
     )
     order, first = _last_lessons(model, tasks)
-    taught = [model.numbered(tasks[place]) for place in order]
+    taught = [numbered(tasks[place], model.labels) for place in order]
     found = _remaining(model, method, method.without_tasks(model.state.memory, taught, first, model.compute), first)
     for place, lesson in zip(order, model.lessons[first:], strict=True):
         if len(changed[place].nodes):
@@ -298,7 +298,9 @@ def _remaining(model: Model, method: Forgets, memory: Any, first: int) -> Model 
     left = torch.nonzero(kept.count).flatten().tolist()
     return replace(
         model,
-        state=model.with_memory(method.of_classes(memory, left), [model.labels[c] for c in left]),
+        state=replace(
+            model.state, memory=method.of_classes(memory, left), classes=tuple(model.labels[c] for c in left)
+        ),
         calibration=model.calibration.where(model.calibration.task < first).of_classes(left),
         directed=model.lessons[first - 1].directed,
         history=history.parted(model.history, first)[0],
@@ -344,7 +346,7 @@ def merge_models(one: Learner, other: Learner) -> Learner:
     event = Event.of("merged models", theirs.labels, time=history.now())
     whole = replace(
         mine,
-        state=mine.with_memory(memory, labels),
+        state=replace(mine.state, memory=memory, classes=tuple(labels)),
         calibration=mine.calibration.padded(len(labels)).plus(shown_there),
         directed=mine.directed or theirs.directed,
         history=(*history.sealed((*mine.history, *theirs.history)), event),

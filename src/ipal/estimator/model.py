@@ -4,7 +4,7 @@ Learning gives another model. A thread that predicts with the old one is not aff
 """
 
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,7 @@ from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
-from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, fit_task, initial_state, numbered
+from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, fit_task, initial_state
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator.convert.pyg import graph_of
 from ipal.estimator.history import Event, learned
@@ -170,10 +170,6 @@ class Model:
         labels: Labels = self.classes_[scores.argmax(dim=-1).cpu().numpy()]
         return labels
 
-    def scores(self, graph: Graph) -> Tensor:
-        """(nodes, classes), higher is likelier."""
-        return self.forward(graph).scores
-
     def probabilities(
         self, scores: Tensor, graph: Graph, nodes: Tensor | None = None, compute: Compute | None = None
     ) -> Tensor:
@@ -233,16 +229,17 @@ class Model:
         return None if logs is None else logs.double().cpu()
 
     def novelty(self, scores: Tensor, graph: Graph, rows: Tensor | None = None) -> Tensor:
-        """How unlike all known classes nodes are, by their scores; see `Method.novelty`."""
-        found = self.method.novelty(self.state.memory, scores, graph, rows, self.compute)
-        return (self._novelty_by_margins(scores, graph) if found is None else found).double().cpu()
+        """How unlike all known classes nodes are, by their scores (see `Method.novelty`).
 
-    def _novelty_by_margins(self, scores: Tensor, graph: Graph) -> Tensor:
-        """How little the likeliest class is ahead, compared with what is usual for nodes of that class."""
-        logs = log_probabilities(self.probabilities(scores, graph))
-        best = logs.argmax(dim=1)
-        margin, spread = (part.to(logs)[best] for part in self.usual_margins())
-        return (margin - margins(logs).gather(1, best[:, None])[:, 0]) / spread
+        Where a method does not say: how little the likeliest class is ahead, compared with what is usual for its nodes.
+        """
+        found = self.method.novelty(self.state.memory, scores, graph, rows, self.compute)
+        if found is None:
+            logs = log_probabilities(self.probabilities(scores, graph))
+            best = logs.argmax(dim=1)
+            margin, spread = (part.to(logs)[best] for part in self.usual_margins())
+            found = (margin - margins(logs).gather(1, best[:, None])[:, 0]) / spread
+        return found.double().cpu()
 
     def scores_and_novelty(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Scores of all nodes of a graph, and how unlike all known classes each is."""
@@ -260,10 +257,6 @@ class Model:
             return self.method.embed(self.state.memory, graph, self.compute)
         assert self.network is not None, "it has been trained"
         return self.compute.embeddings(self.network, graph)
-
-    def numbered(self, task: Task) -> Task:
-        """A task with class numbers as labels."""
-        return numbered(task, self.labels)
 
     # ------------------------------------------------------------------ what it keeps
 
@@ -302,10 +295,6 @@ class Model:
             "stores_all_tasks": self.method.keeps == "everything",
             "nodes_behind_class": self.nodes_behind_class(),
         }
-
-    def with_memory(self, memory: Any, classes: Sequence[Label] | None = None) -> State:
-        """Its state with another memory, and other classes where these are given."""
-        return replace(self.state, memory=memory, classes=self.labels if classes is None else tuple(classes))
 
 
 # ---------------------------------------------------------------------- learning

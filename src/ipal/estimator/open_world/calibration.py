@@ -26,7 +26,7 @@ from ipal.backend.finite import check_scores
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
-from ipal.engine.trainer import finished, fit_task
+from ipal.engine.trainer import finished, fit_task, numbered
 from ipal.errors import CapacityError, DataError, NonFiniteError
 from ipal.methods.base import LeavesOneOut, UsualMargins
 from ipal.methods.classifier import predicts_by_network_alone
@@ -276,14 +276,14 @@ def _asked(model: Model, task: Task) -> tuple[Asked, Tensor]:
 
 def _left_out(model: Model, method: LeavesOneOut, task: Task, random: np.random.Generator) -> Asked:
     """Some nodes, each by the model that it did not teach; its neighbours are as they are."""
-    numbered = model.numbered(task)
-    rows = torch.from_numpy(numbered.labels)
+    known = numbered(task, model.labels)
+    rows = torch.from_numpy(known.labels)
     several = np.flatnonzero(model.nodes_of_classes()[rows].numpy() > 1)
     some = torch.from_numpy(np.sort(random.permutation(several)[:MOST]))
     if not len(some):
         raise DataError("No node can be left out: every class has one.")
     nodes = torch.from_numpy(task.nodes)[some]
-    scores = method.left_out(model.state.memory, numbered, some, model.compute)
+    scores = method.left_out(model.state.memory, known, some, model.compute)
     own = model.novelty(scores, task.graph)
     _, everyone = model.scores_and_novelty(task.graph)
     novelty = smoothed(everyone, task.graph)[nodes] + own_shares(task.graph)[nodes] * (own - everyone[nodes])
@@ -303,7 +303,7 @@ def _taught_without(model: Model, task: Task, aside: NDArray[np.bool_]) -> Model
 
 def _set_aside(model: Model, task: Task, aside: NDArray[np.bool_]) -> Asked:
     """Nodes that a copy of a model did not learn."""
-    nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(model.numbered(task).labels[aside])
+    nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(numbered(task, model.labels).labels[aside])
     scores, novelty = model.scores_and_novelty(task.graph)
     logs = log_probabilities(model.probabilities(scores, task.graph)).cpu()[nodes]
     check_scores(logs)
