@@ -166,7 +166,6 @@ def test_a_small_task_does_not_calibrate():
         assert not model.model_.calibration
         with pytest.raises(ConfigError, match="learn a task of at least 64 training nodes and two classes"):
             model.predict(few, reject=0.05)
-    assert unknown.masked(np.array([1, 2]), np.array([True, False])).tolist() == [None, 2]
 
 
 def test_of_one_class_nothing_can_be_unlike_and_no_set_be_made(graph):

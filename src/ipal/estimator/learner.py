@@ -128,7 +128,10 @@ class Learner:
         model = self.model_
         graph = model.checked(data)
         labels = model.predict_graph(graph).labels
-        return labels if reject is None else unknown.masked(labels, unknown.rejected(model, graph, reject))
+        if reject is not None:
+            labels = labels.astype(object)
+            labels[unknown.rejected(model, graph, reject)] = None
+        return labels
 
     def predict_proba(self, data: "Data") -> NDArray[np.float32]:
         """Probability of every class for every node, calibrated where the model could be.

@@ -150,11 +150,6 @@ class Calibration:
         found: Tensor = (self.margin + since).sort(dim=1).values
         return found
 
-    def quantile(self, values: Tensor, weights: Tensor, level: float) -> float:
-        """Of values (…, LEVELS), which stand for so many nodes (…) each."""
-        ordered, shares = _distribution(values, weights)
-        return float(np.interp(level, shares, ordered))
-
     def shares_below(self, novelty: NDArray[np.float64], nodes: Tensor) -> NDArray[np.float64]:
         """The share of known nodes that are less novel: between 0 and 1, and never the same for different values."""
         ordered, shares = _distribution(self.novelty, self.weights(nodes).sum(dim=1))
@@ -209,11 +204,15 @@ def _with_loops(graph: Graph) -> tuple[sp.csr_array, np.ndarray]:
     return matrix, np.diff(matrix.indptr).astype(np.float64)
 
 
+def quantile(values: Tensor, weights: Tensor, level: Any) -> NDArray[np.float64]:
+    """Of values (…, LEVELS), which stand for so many nodes (…) each."""
+    ordered, shares = _distribution(values, weights)
+    return np.asarray(np.interp(level, shares, ordered))
+
+
 def quantiles(values: Tensor, weights: Tensor) -> Tensor:
     """LEVELS of them, evenly spaced, of values that count so much each: (1, LEVELS)."""
-    ordered, shares = _distribution(values[:, None], weights)
-    levels = (np.arange(LEVELS) + 0.5) / LEVELS
-    return torch.from_numpy(np.interp(levels, shares, ordered)).float()[None]
+    return torch.from_numpy(quantile(values[:, None], weights, (np.arange(LEVELS) + 0.5) / LEVELS)).float()[None]
 
 
 class Asked(NamedTuple):
