@@ -90,6 +90,11 @@ class Section(BaseModel):
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # inside another section, that one explains
 
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """What differs from the defaults."""
+        fields = type(self).model_fields
+        return [(name, value) for name, value in self if name not in fields or value != fields[name].default]
+
     @field_validator("*", mode="wrap")
     @classmethod
     def _usable(cls, value: Any, checked: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
