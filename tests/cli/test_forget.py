@@ -189,7 +189,7 @@ def test_a_class_that_is_unknown_not_in_the_graph_or_the_last_is_not_forgotten(
         ({"forget": np.ones(240, dtype=bool)}, ["--which", 3], ["Say once"]),
         ({}, ["--which", 240], ["node '240'", "0 to 239"]),
         ({}, ["--which", "bytes.txt"], ["bytes.txt", "as text"]),
-        ({"x": None}, ["--which", 3], ["no features"]),
+        ({"x": None}, ["--which", 3], ["no features", "depend on all of its nodes"]),
         ({"y": np.full(240, 8)}, ["--which", 3], ["Class 8 was never learned"]),
     ],
     ids=lambda value: str(value)[:30],
