@@ -43,7 +43,7 @@ def write_result(
     names = [name for task in classes for name in task]
     after_task = [[]] * size if confusion is None else list(confusion)
     counted = {"classes": names, "after_task": after_task}
-    scores = stored_scores({"accuracy_matrix": triangle, "validation": {}}, counted if confusion else None)[-1]
+    scores = stored_scores({"accuracy_matrix": triangle}, counted)[-1]
     result = {
         "method": config.method,
         "title": paper.title(config.method),
@@ -272,10 +272,11 @@ class Parsed(HTMLParser):
     def text(self) -> str:
         return " ".join(" ".join(self.texts).split())
 
-    def data(self, name: str) -> Any:
-        """What the page's block of data holds: charts or facts."""
+    @property
+    def charts(self) -> Any:
+        """What the page's block of data holds."""
         packed = next(text for attributes, text in self.scripts if attributes.get("id") == "packed")
-        return json.loads(gzip.decompress(base64.b64decode(packed)))[name]
+        return json.loads(gzip.decompress(base64.b64decode(packed)))
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.tags if name == tag]

@@ -4,7 +4,6 @@ Names that a schema does not know are kept: a later version may have added them.
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StrictInt, model_validator
@@ -138,13 +137,6 @@ class Result(Record):
         return self
 
 
-def batch_in_words(batch: Any) -> str:
-    """The protocol's field `batch`, as a result holds it."""
-    if batch == "full":
-        return "full batch"
-    return f"batches of {batch['nodes']} (fan-outs {', '.join(map(str, batch['fanouts']))})"
-
-
 def stream_in_words(stream: Any) -> str:
     """The protocol's field `stream`, as a result holds it."""
     if isinstance(stream, str):
@@ -171,17 +163,6 @@ class Confusion(Record):
             if not (min(row) >= 0 and max(row[:2]) < len(self.classes)):
                 raise ValueError("a class that is not there")
         return self
-
-    def fits(self, new: list[int], *, overlapping: bool = False) -> bool:
-        """Whether it is of a run whose tasks bring so many new classes each; where they overlap, some come earlier."""
-        if sum(new) != len(self.classes) or len(new) != len(self.after_task):
-            return False
-        seen = accumulate(new)
-        return all(
-            true < known and (predicted < known or overlapping)
-            for known, rows in zip(seen, self.after_task, strict=True)
-            for true, predicted, _ in rows
-        )
 
 
 class Environment(Record):

@@ -26,13 +26,13 @@ from ipal.data.streams import STREAMS, TaskStream
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import LearnerConfig, learner_config, own_settings, shared_settings
-from ipal.evaluation.metrics import ACCURACIES, METRICS
+from ipal.evaluation.metrics import METRICS
 from ipal.methods.base import Method
 from ipal.nn.encoders import ENCODERS
 from ipal.system.memory_budget import Budget
 from ipal.system.plugins import Registry
 
-REGISTRIES: tuple[Registry[Any], ...] = (METHODS, ENCODERS, STREAMS, METRICS, ACCURACIES, CATALOG)
+REGISTRIES: tuple[Registry[Any], ...] = (METHODS, ENCODERS, STREAMS, METRICS, CATALOG)
 """All that packages can offer."""
 SECTIONS: Mapping[str, Section] = MappingProxyType({"encoder": EncoderConfig(), "train": TrainConfig()})
 """Settings of the run that a method may use, and their values where it does not: they must not make two runs of one."""
@@ -115,7 +115,6 @@ class Resolver:
 def check_settings(config: RunConfig) -> RunConfig:
     """With all settings of its method and its stream, checked; no graph is read."""
     protocol = config.protocol
-    ACCURACIES.find(protocol.accuracy)
     kind = STREAMS.find(protocol.stream.name).Settings
     try:
         own = kind.model_validate(protocol.stream.settings).model_dump(mode="json", exclude_none=True)

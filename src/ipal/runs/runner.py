@@ -309,8 +309,7 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
     test = matrix_of_rows([row.test for row in progress.rows])
     validation = matrix_of_rows([row.validation for row in progress.rows])
     along = progress.along.test
-    *earlier, last = (row.confusion for row in progress.rows)
-    scores = Scores(test, validation, last, progress.before, along, earlier)
+    scores = Scores(test, [row.confusion for row in progress.rows], progress.before, along)
     epochs = max(1, model.config.epochs)
     return {
         "method": config.method,
@@ -343,7 +342,6 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
             "hash": dataset.hash,
             "preprocessing": dataset.preprocessing,
             "remark": dataset.remark,
-            "features_looked_beyond_task": dataset.beyond_task,
         },
         "timing": {
             "seconds_per_task": progress.seconds,
