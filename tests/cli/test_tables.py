@@ -60,12 +60,10 @@ def test_a_run_and_its_predictions_speak_of_the_users_names(command: Command, ta
     right = [row["predicted"] == KINDS[number % 3] for number, row in enumerate(found)]
     assert np.mean(right) > 0.5
 
-    (tmp_path / "some.txt").write_text("acc-7\nacc-3\n")
-    for said in ("acc-7,acc-3", "some.txt"):
-        command("predict", "latest", "--graph", tables, "-o", "some.csv", "--force", "--nodes", said)
-        some = rows(tmp_path / "some.csv")
-        assert [row["node"] for row in some] == ["acc-7", "acc-3"]
-        assert [row["predicted"] for row in some] == [found[7]["predicted"], found[3]["predicted"]]
+    command("predict", "latest", "--graph", tables, "-o", "some.csv", "--nodes", "acc-7,acc-3")
+    some = rows(tmp_path / "some.csv")
+    assert [row["node"] for row in some] == ["acc-7", "acc-3"]
+    assert [row["predicted"] for row in some] == [found[7]["predicted"], found[3]["predicted"]]
     done = command("predict", "latest", "--graph", tables, "-o", "x.csv", "--nodes", "acc-7,acc-77777")
     complaint(done, "'acc-77777'", "the nodes are acc-0")
 

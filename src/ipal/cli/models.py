@@ -93,7 +93,7 @@ def forget(
     graphs: Annotated[Paths, Option("--graph", metavar="GRAPH", help="With --class: what was learned.")] = None,
     which: Annotated[
         str | None,
-        Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line."),
+        Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25."),
     ] = None,
     out: Out = None,
     force: Force = False,

@@ -35,9 +35,7 @@ def predict(
     ] = None,
     nodes: Annotated[
         str | None,
-        Option(
-            "--nodes", metavar="NODES", help="Only these nodes: ids or numbers, as 3,17,25, or a file with one a line."
-        ),
+        Option("--nodes", metavar="NODES", help="Only these nodes: ids or numbers, as 3,17,25."),
     ] = None,
     force: Force = False,
     device: Annotated[str, Option(help="cpu, cuda or cuda:N.")] = "cpu",
