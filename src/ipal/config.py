@@ -154,8 +154,8 @@ class ProtocolConfig(Section):
     """How a graph becomes tasks, and how predictions are scored."""
 
     stream: StreamConfig = StreamConfig()
-    """What arrives one after the other: class, task (known at test time), time, domain, graphs, returning, online,
-    blurry; one with settings of its own as {name: NAME, setting: value}."""
+    """What arrives one after the other: class, task (known at test time), time, domain, graphs, returning, online;
+    one with settings of its own as {name: NAME, setting: value}."""
     train_graph: Literal["isolated", "seen"] = "isolated"
     """isolated: the current task's nodes only. seen: all nodes seen so far pass messages (not exemplar-free)."""
     test_graph: Literal["isolated", "seen"] = "isolated"

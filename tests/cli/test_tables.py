@@ -86,8 +86,8 @@ def test_texts_of_a_table_are_hashed_in_the_model_and_shown_from_the_table(
 
 
 def test_every_stream_takes_names(command: Command, tables: str) -> None:
-    for stream in ("task", "returning", "domain", "online", "blurry"):
-        small = ["--set", "protocol.stream.batch=10"] if stream in ("online", "blurry") else []
+    for stream in ("task", "returning", "domain", "online"):
+        small = ["--set", "protocol.stream.batch=10"] if stream == "online" else []
         options = ["--dataset", tables, "--method", "slda", "--set", f"protocol.stream.name={stream}", *small]
         run = command("run", *options, "--json").json
         assert {name for task in run["protocol"]["classes"] for name in task} == set(KINDS), stream
