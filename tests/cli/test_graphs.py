@@ -12,6 +12,15 @@ from tests.support import Command, sparse_parts, write_graph
 # ---------------------------------------------------------------------- graphs of one's own
 
 
+def test_a_graph_without_features_is_learned_from_and_the_record_says_how(command: Command, tmp_path: Path) -> None:
+    write_graph(tmp_path / "bare.npz", x=None)
+    options = ["--dataset", "bare.npz", "--set", "train.epochs=2", "--threads", 1]
+    result = command("run", *options, "--json").json
+    assert "structural features" in result["data"]["preprocessing"]
+    # No result on such features is called isolated without the remark, to people as to scripts.
+    assert "structural" in command("run", *options).out
+
+
 def test_the_data_root_is_where_names_are_looked_up(command: Command, tmp_path: Path) -> None:
     (tmp_path / "root" / "graphs").mkdir(parents=True)
     write_graph(tmp_path / "root" / "graphs" / "friends.npz")

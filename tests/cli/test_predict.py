@@ -85,7 +85,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(command: Command, model:
     ("options", "words"),
     [
         (["--graph", "narrow.npz"], ["3 features", "trained on 5"]),
-        (["--graph", "bare.npz"], ["bare.npz has no features: add x"]),
+        (["--graph", "bare.npz"], ["features a node", "trained on 5"]),
         (["--graph", "no-edges.npz"], ["lacks the array(s) edge_index"]),
         (["--graph", "learned.npz", "--nodes", "3,99"], ["--nodes names the node '99'", "0 to 39"]),
         (["--graph", "learned.npz", "--nodes", "9" * 5000], ["--nodes"]),

@@ -1,4 +1,4 @@
-"""What needs no file: built-in graphs."""
+"""What needs no file: built-in graphs and structural features."""
 
 from pathlib import Path
 
@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from ipal.data.datasets import load
+from ipal.data.datasets import Dataset, load
+from ipal.data.datasets.builtin import structural_features
 from ipal.errors import ConfigError
 from tests.data.support import dense
+from tests.support import write_graph
 
 # ---------------------------------------------------------------------- built in
 
@@ -73,3 +75,33 @@ def test_a_wrong_size_is_named(name: str, words: str) -> None:
 def test_synthetic_graphs_stay_what_they_were(name: str, known: str) -> None:
     """Stored runs name these hashes."""
     assert load(name).hash == known
+
+
+# ---------------------------------------------------------------------- structural features
+
+
+def test_structural_features_are_what_the_recipe_says(tiny: Dataset) -> None:
+    """The recipe written out with dense matrices."""
+    graph = tiny.graph
+    n = graph.num_nodes
+    a = np.eye(n)
+    a[graph.edges[1], graph.edges[0]] = 1
+    scale = 1 / np.sqrt(a.sum(axis=1))
+    a = scale[:, None] * a * scale
+    x = np.random.default_rng(0).normal(size=(n, 128))
+    kept = []
+    for _ in range(4):
+        x = a @ x
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        kept.append(x)
+    made = structural_features(graph)
+    assert made.shape == (n, 384)
+    assert made.dtype == np.float32
+    assert np.allclose(made, np.concatenate(kept[1:], axis=1), atol=1e-5)
+
+
+def test_structural_features_come_from_the_graph_made_undirected(tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "mine.npz", x=None)
+    directed, undirected = (load(str(path), undirected=way) for way in (False, True))
+    assert np.array_equal(dense(directed.graph), dense(undirected.graph))
+    assert directed.graph.edges.shape[1] < undirected.graph.edges.shape[1]

@@ -80,7 +80,6 @@ def write_result(
             "stores_all_tasks": config.method == "joint",
             "nodes_behind_class": dict.fromkeys(names, 30),
         },
-        "plugins": {},
         **more,
     }
     folder = RunStore(runs).folder_for(config)
@@ -138,7 +137,7 @@ def write_entry(
     **more: Any,
 ) -> ManifestRow:
     """A row with one run for each score, seeds from 0."""
-    more = {"grid": {}, "tried": (), "failures": (), **more}
+    more = {"grid": {}, "tried": (), "failures": {}, **more}
     options = {name: more.pop(name) for name in ("seconds", "protocol", "validation") if name in more}
     names = [
         write_run(runs, dataset, method, seed, six_tasks(score, forgetting), settings, stores=stores, **options)
@@ -187,7 +186,7 @@ def write_grid(runs: Path, name: str, dataset: str, scores: Mapping[float, Seque
         runs=points[0].runs,
         grid={"ipal.gamma": tuple(scores)},
         tried=tuple(points),
-        failures=(),
+        failures={},
     )
     return write_manifest(runs, name, [entry], "figure6", dataset)
 

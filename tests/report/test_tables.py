@@ -11,7 +11,6 @@ import pytest
 from ipal.report import cells, paper, tables
 from ipal.report.collect import Comparison, choose_manifests, read_bench
 from ipal.report.tables import all_tables, protocol, remarks
-from ipal.runs.manifest import Failure
 from tests.report.support import write_entry, write_manifest
 
 
@@ -164,7 +163,7 @@ def test_every_kind_of_table_is_also_latex_and_csv(runs):
 def test_damaged_and_unfinished_runs_are_named_and_stop_nothing(tmp_path):
     runs = tmp_path / "runs"
     whole = write_entry(runs, "cs", "ipal", [80.0, 81.0, 82.0])
-    broken = write_entry(runs, "cs", "ewc", [90.0, 91.0, 92.0], failures=(Failure(run="r", reason="no memory"),))
+    broken = write_entry(runs, "cs", "ewc", [90.0, 91.0, 92.0], failures={"r": "no memory"})
     hollow = write_entry(runs, "cs", "mas", [90.0, 91.0, 92.0])
     empty = whole.model_copy(update={"label": "lwf", "method": "lwf", "runs": ()})
     (runs / broken.runs[0] / "result.json").write_text("{")

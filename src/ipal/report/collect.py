@@ -274,7 +274,7 @@ def read_bench(manifest: Manifest, runs: Path) -> Comparison:
                 remarks.append(f"{entry.label}: {error}")
         if missing or not entry.runs:
             remarks.append(f"{entry.label}: {missing or 'all'} of {len(manifest.seeds)} runs are not finished.")
-        remarks += [f"{entry.label}: {failure.run} failed: {failure.reason}" for failure in entry.failures]
+        remarks += [f"{entry.label}: {run} failed: {reason}" for run, reason in entry.failures.items()]
         rows.append(ReportRow(entry.label, entry.method, found, entry.stores_exemplars, entry.settings, entry.grid))
     about_data = dict.fromkeys(one for row in rows for run in row.runs if (one := run.result.data.remark))
     tried = [

@@ -22,7 +22,6 @@ from ipal.config import (
 from ipal.data import datasets
 from ipal.data.datasets import Dataset
 from ipal.data.datasets.catalog import CATALOG
-from ipal.data.names import split_names
 from ipal.data.streams import STREAMS, TaskStream
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
@@ -31,7 +30,7 @@ from ipal.evaluation.metrics import METRICS
 from ipal.methods.base import Method
 from ipal.nn.encoders import ENCODERS
 from ipal.system.memory_budget import Budget
-from ipal.system.plugins import Registry, require_packages
+from ipal.system.plugins import Registry
 
 REGISTRIES: tuple[Registry[Any], ...] = (METHODS, ENCODERS, STREAMS, METRICS, CATALOG)
 """All that packages can offer."""
@@ -74,7 +73,6 @@ class Resolver:
         self._streams: dict[Hashable, TaskStream] = {}
 
     def resolve(self, config: RunConfig, dataset: Dataset | None = None) -> Resolved:
-        require_packages(config.plugins, "This run")
         config = check_settings(config)
         usable_device(config.device)
         dataset = dataset or self.dataset(config)
@@ -93,7 +91,6 @@ class Resolver:
             "dataset": dataset.name,
             "dataset_hash": dataset.hash,
             "split": split,
-            "plugins": config.plugins or _packages(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
         resolved = Resolved(config, dataset, stream, method, self._root)
@@ -165,14 +162,3 @@ def _settings(config: RunConfig, method: type[Method]) -> Tree:
         **{name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS},
     }
     return {**config.settings, **{name: known[name] for name in shared_settings(method) if name in known}}
-
-
-def _packages(config: RunConfig) -> dict[str, str]:
-    """The packages that bring what a run names, with their versions."""
-    found = [
-        METHODS.package(config.method),
-        ENCODERS.package(config.encoder.kind),
-        STREAMS.package(config.protocol.stream.name),
-        *(CATALOG.package(name.partition(":")[0]) for name in split_names(config.dataset)),
-    ]
-    return dict(filter(None, found))

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from ipal.data.csr import Neighbours
 from ipal.data.dataset import Dataset, checked_facts
 from ipal.data.datasets import catalog, folders
+from ipal.data.datasets.builtin import STRUCTURAL, structural_features
 from ipal.data.datasets.readers import RawGraph
 from ipal.data.datasets.several import side_by_side
 from ipal.data.graph import checked_graph
@@ -80,18 +81,20 @@ def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:
 def checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry | None = None, *, undirected: bool) -> Dataset:
     """A dataset from what a file or a value holds."""
     entry = entry or catalog.DatasetEntry(name, "")
-    if raw.x is None:
-        raise DataError(f"{name} has no features: add x, nodes by features, as the number of neighbours of each node.")
-    n = raw.x.shape[0]
-    y, remarks = file_labels(raw.y, n), [entry.remark]
+    n = raw.y.size if raw.x is None else raw.x.shape[0]
+    y, x, remarks = file_labels(raw.y, n), raw.x, [entry.remark]
+    if x is None:
+        one = np.ones((n, 1), dtype=np.float32)
+        x = structural_features(checked_graph(one, raw.edges, undirected=True, weights=raw.edge_weight))
+        remarks.append(STRUCTURAL)
     if lacking := int((~labelled(y)).sum()):
         remarks.append(f"{lacking} of {n} nodes have no label, and are in no task")
     return Dataset(
         name=name,
-        graph=checked_graph(raw.x, raw.edges, undirected=undirected, weights=raw.edge_weight, columns=raw.columns),
+        graph=checked_graph(x, raw.edges, undirected=undirected, weights=raw.edge_weight, columns=raw.columns),
         y=y,
         split=entry.split,
-        preprocessing=raw.preprocessing,
+        preprocessing=STRUCTURAL if raw.x is None else raw.preprocessing,
         remark="; ".join(filter(None, remarks)),
         ids=raw.ids if raw.ids is None else checked_ids(raw.ids, n),
         facts=checked_facts(vars(raw), n),

@@ -1,4 +1,4 @@
-"""Graphs that need no file: scikit-learn's digits, and synthetic ones of any size."""
+"""Graphs that need no file: scikit-learn's digits, and synthetic ones of any size; features for graphs without any."""
 
 import importlib.util
 from pathlib import Path
@@ -10,7 +10,13 @@ from pydantic import Field
 
 from ipal.config import Count, Section, Seed
 from ipal.data.datasets.readers import RawGraph
+from ipal.data.graph import Graph
 from ipal.system import free_memory
+
+STRUCTURAL = (
+    "structural features: propagated through the whole graph, later tasks' nodes included (never labels), "
+    "so no result on them is isolated or inductive without this remark"
+)
 
 
 def digits(neighbours: int = 8) -> RawGraph:
@@ -33,6 +39,19 @@ def digits(neighbours: int = 8) -> RawGraph:
         f"pixels scaled to [0, 1]; edges join {neighbours} nearest neighbours over all images, "
         "so the graph itself was made from more than one task",
     )
+
+
+def structural_features(
+    graph: Graph, *, width: int = 128, hops: int = 4, keep: int = 3, seed: int = 0
+) -> NDArray[np.float32]:
+    """A fixed Gaussian matrix, propagated `hops` times, rows normalised each time, the last `keep` side by side."""
+    x = np.random.default_rng(seed).normal(size=(graph.num_nodes, width)).astype(np.float32)
+    kept = []
+    for _ in range(hops):
+        x = graph.normalised @ x
+        x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+        kept.append(x)
+    return np.concatenate(kept[-keep:], axis=1)
 
 
 class Synthetic(Section):

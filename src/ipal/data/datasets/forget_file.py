@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.datasets import load_to_predict
+from ipal.data.datasets.builtin import STRUCTURAL
 from ipal.data.datasets.readers import read_arrays
 from ipal.data.graph_data import GraphData, node_numbers
 from ipal.data.labels import file_labels, labelled
@@ -27,6 +28,11 @@ from ipal.system.files import is_file
 def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
     """Read a graph, who taught in it, and who is marked to be forgotten or corrected."""
     dataset = load_to_predict(f"{path}/" if path.is_dir() else str(path), undirected=undirected)
+    if dataset.preprocessing == STRUCTURAL:
+        raise DataError(
+            f"{path} has no features (x): those that 'ipal run' makes up for such a graph depend on all of its nodes, "
+            "so that nothing that they taught can be taken away exactly."
+        )
     marks = read_arrays(path, ["train", "forget", "new_y"]) if path.suffix == ".npz" and is_file(path) else {}
     n = dataset.graph.num_nodes
     train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(dataset.y)

@@ -15,8 +15,8 @@ from ipal.report.tables import as_text, as_yaml
 from ipal.system.units import many, size
 
 OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
-FOUND = ("dataset_hash", "plugins")
-"""What the graph and installed packages say by themselves."""
+FOUND = ("dataset_hash",)
+"""What the graph says by itself."""
 LEAST = 0.05
 """Points of accuracy that print as more than nothing."""
 
