@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from ipal.cli import audit, bench, data, drift, experiment, explain, export, models, predict, report, serve
+from ipal.cli import audit, bench, data, experiment, explain, export, models, predict, report, serve
 from ipal.cli.app import add, app
 from ipal.cli.render import plain_warnings
 from ipal.config import RunConfig, known_settings
@@ -18,7 +18,7 @@ from ipal.errors import ConfigError, IpalError, StoreError
 __all__ = ["app", "main"]
 
 add("Experiment", experiment.run, experiment.resume, experiment.show, experiment.list_, data.data, bench.bench)
-add("Experiment", report.report, drift.drift, report.track)
+add("Experiment", report.report, report.drift, report.track)
 add("Use a model", predict.predict, explain.explain, predict.discover, serve.serve, export.export)
 add("Maintain a model", audit.audit, models.forget, models.merge, models.rename, models.relabel)
 

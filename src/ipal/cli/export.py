@@ -41,7 +41,7 @@ def export(
 
 def _show(made: Mapping[str, Any]) -> None:
     apart, size = made["largest_difference"], render.size(made["bytes"])
-    named = {word: "\n".join(f"{name}: {kind}" for name, kind in made[word].items()) for word in ("inputs", "outputs")}
+    named = {word: "; ".join(f"{name}: {kind}" for name, kind in made[word].items()) for word in ("inputs", "outputs")}
     checked = (
         f"on {made['graphs']} random graphs: scores differ by at most {apart['scores']:.1e} of the largest one "
         f"(allowed {made['tolerance']:.0e}), probabilities by {apart['probabilities']:.1e}"

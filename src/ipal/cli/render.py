@@ -21,7 +21,6 @@ from ipal.system.units import size as size
 
 if TYPE_CHECKING:
     from ipal.evaluation.rows import Row
-    from ipal.report.cells import CellTable
 
 
 class PlainConsole(Console):
@@ -108,21 +107,9 @@ def lines(rows: Sequence[Sequence[str]]) -> None:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def report_table(made: "CellTable") -> Table:
-    """A table of a report."""
-    numbers = [column for place, column in enumerate(made.columns) if made.is_number(place)]
-    return table(made.columns, [[cell.text for cell in row] for row in made.rows], numbers=numbers, title=made.caption)
-
-
 def facts(rows: Mapping[str, str | None]) -> None:
-    """Names and what is known of each; what is empty is left out, and long values are broken, not cut."""
-    shown = Table.grid(padding=(0, 2))
-    shown.add_column()
-    shown.add_column(overflow="fold")
-    for name, value in rows.items():
-        if value:
-            shown.add_row(name, value)
-    out.print(shown, soft_wrap=True)
+    """Names and what is known of each; what is empty is left out."""
+    lines([(name, value) for name, value in rows.items() if value])
 
 
 def kept(report: dict[str, Any]) -> str:
