@@ -86,7 +86,6 @@ META: dict[str, Any] = {
     "split": None,
     "preprocessing": "",
     "remark": "",
-    "beyond_task": False,
 }
 
 
@@ -282,7 +281,7 @@ def sound_result() -> dict[str, Any]:
             "classes": [[0, 1], [2, 3]],
             "exemplar_free": True,
         },
-        "data": {"hash": "x", "preprocessing": "", "remark": "", "features_looked_beyond_task": False},
+        "data": {"hash": "x", "preprocessing": "", "remark": ""},
         "timing": {
             "seconds_per_task": [1.0, 1.0],
             "seconds_per_epoch": [0.1, 0.1],
@@ -298,7 +297,6 @@ def sound_result() -> dict[str, Any]:
             "stores_all_tasks": False,
             "nodes_behind_class": {},
         },
-        "plugins": {},
     }
 
 

@@ -168,7 +168,8 @@ def _made(resolved: "Resolved", runs: Path, limit: str | None, checkpoint_every:
         from ipal.runs import memory_plan
 
         way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
-        render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
+        how = "mini-batches" if way.config.protocol.batch != "full" else "full graphs"
+        render.note(f"Within {limit}: {how}, which takes at least about {way.bytes / memory_plan.GIB:.1f} GiB")
         resolved, budget = replace(resolved, config=way.config), way.budget
     folder = RunStore(runs).folder_for(resolved.config)
     if folder.is_finished:

@@ -33,14 +33,14 @@ def explain(
     _, model, data = opened(name, graph, runs, root)
 
     from ipal.data.graph_data import node_numbers
-    from ipal.estimator.explain import explained
+    from ipal.estimator.explain import explain as explained
 
     (asked,) = node_numbers(node, "--node", (data.graph.num_nodes, data.ids))
     if len(asked) != 1:
         raise ConfigError("Give --node one node: each is explained on its own.")
     by_name = {str(label): label for label in model.labels}
-    found = explained(model, data.graph, asked[0], None if against is None else by_name.get(against, against))
-    plain = replace(found, ids=data.ids).as_plain_data(top, model.checked(data.graph).columns or None)
+    other = None if against is None else by_name.get(against, against)
+    plain = replace(explained(model, data.graph, asked[0], against=other), ids=data.ids).as_plain_data(top)
     render.as_json(plain) if as_json else _show(plain)
 
 

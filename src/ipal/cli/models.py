@@ -35,7 +35,7 @@ def opened(
 
     model = load(path, device=device)
     folder = root or (run.data_root() if run else None)
-    return path, model, load_to_predict(graph, folder, undirected=not model.schema.directed)
+    return path, model, load_to_predict(graph, folder, undirected=not model.directed)
 
 
 def show_model(path: Path, as_json: bool) -> None:
@@ -110,7 +110,7 @@ def forget(
         from ipal.data.datasets.forget_file import read_departures, read_taught
         from ipal.estimator import edits
 
-        undirected = not learner.model_.schema.directed
+        undirected = not learner.model_.directed
         if paths := rows or nodes:
             leaving: Any = read_departures(paths, which, undirected=undirected)
             (edits.forget_rows if rows else edits.forget_nodes)(learner, leaving)
@@ -165,7 +165,7 @@ def relabel(
         from ipal.data.datasets.forget_file import read_correction
         from ipal.estimator import edits
 
-        corrected: Any = [read_correction(one, undirected=not learner.model_.schema.directed) for one in graphs]
+        corrected: Any = [read_correction(one, undirected=not learner.model_.directed) for one in graphs]
         edits.relabel(learner, corrected)
 
 

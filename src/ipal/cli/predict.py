@@ -53,7 +53,7 @@ def predict(
     counts, rejected = found.counts(), int(found.rejected.sum())
     if as_json:
         what = {"file": str(target), "model": str(path), "method": model.name, "nodes": len(found.nodes)}
-        how = {"rejected": rejected, "reject": reject, "coverage": coverage, "directed": model.schema.directed}
+        how = {"rejected": rejected, "reject": reject, "coverage": coverage, "directed": model.directed}
         return render.as_json({**what, "predicted": counts, **how})
     render.counts("nodes", counts if reject is None else {**counts, "none of them": rejected})
     render.say(f"{len(found.nodes)} nodes predicted\nfile  {target}")

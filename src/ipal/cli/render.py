@@ -201,12 +201,12 @@ def _some(number: int, most: int) -> list[int | None]:
 
 def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Title and value of every metric to show."""
-    from ipal.evaluation.metrics import METRICS, metric_named
+    from ipal.evaluation.metrics import METRICS
 
     for name, value in content["metrics"].items():
         if value is not None and (name in SHORT or name not in METRICS.own):
-            metric = metric_named(name)
-            yield metric.title, f"{value:.2f} {metric.unit}"
+            metric = METRICS.get(name)
+            yield metric.title if metric else name, f"{value:.2f} {metric.unit if metric else ''}"
 
 
 # ---------------------------------------------------------------------- lists

@@ -33,7 +33,7 @@ def report(
 
     draw = not lacking(FIGURES[1])
     written = make_report(runs, out or OUT, names or [], draw)
-    render.note(f"{len(written)} files; start with {written[0]}")
+    render.note(f"{len(written)} files in {out or OUT}")
     if not draw:
         render.note("No figures were drawn: pip install 'ipal[figures]' adds what they need.")
 

@@ -60,7 +60,7 @@ def _points(folder: RunFolder, result: dict[str, Any]) -> Iterator[Point]:
         accuracies = {str(other): score for other, score in enumerate(result["accuracy_matrix"][task - 1][:task], 1)}
         yield from _named("accuracy/task_", task, accuracies)
         yield from _named("score/", task, measured(scores) if task < len(after_task) else result["metrics"])
-        for name, found in (scores.confusion or {}).items():  # percent of a class's test nodes taken for it
+        for name, found in (scores.confusions or [{}])[-1].items():  # percent of a class's test nodes taken for it
             if total := sum(found.values()):
                 yield f"recall/class_{name}", task, 100.0 * found.get(name, 0) / total
         yield "cost/task_seconds", task, timing["seconds_per_task"][task - 1]

@@ -99,7 +99,7 @@ def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
         "method": model.name,
         "classes": json.dumps(model.labels),
         "num_features": str(model.num_features),
-        "feature_names": json.dumps(model.schema.columns),
+        "feature_names": json.dumps(model.columns),
         "edges": EDGES + WEIGHTS * edge_weights,
         "opset": str(OPSET),
         "tolerance": f"{TOLERANCE:g} of the largest score",

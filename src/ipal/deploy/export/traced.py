@@ -133,12 +133,11 @@ class TracedInput(LayerInput):
     graph: TracedGraph
     values: Tensor
 
-    def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
         # Propagated where rows are narrower: before or after the product.
         narrow = weight.shape[0] < weight.shape[1]
         z = self.values if narrow else self.values @ weight
         sums = self.graph.sums(z, norm)
-        sums = sums if own is None else sums + z * own
         return sums @ weight if narrow else sums
 
     def own(self, weight: Tensor) -> Tensor:

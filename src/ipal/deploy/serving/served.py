@@ -18,15 +18,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
-from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.deploy.predict import predict
 from ipal.deploy.serving.bodies import Limits, Question, read_question
 from ipal.errors import DataError, StoreError
-from ipal.estimator.explain import explained
+from ipal.estimator.explain import explain
 from ipal.estimator.files import loaded
 from ipal.estimator.model import Model
-from ipal.estimator.open_world.scores import SMOOTHED
+from ipal.estimator.open_world.calibration import SMOOTHED
 from ipal.state.snapshot import Snapshot, content_of
 
 DIGITS = 6  # of a probability in a response
@@ -78,17 +77,17 @@ class Loaded:
             "method": model.name,
             "classes": model.classes_.tolist(),
             "features": model.num_features,
-            "feature_names": list(model.schema.columns),
+            "feature_names": list(model.columns),
             "hops": model.reach,
             "hops_to_reject": model.reach + SMOOTHED,
-            "directed": model.schema.directed,
+            "directed": model.directed,
             **model.memory_report(),
         }
 
     def answer(self, body: Body, kind: str, explain: ExplainOptions | None) -> Reply:
         """A prediction, or an explanation where one is asked for."""
         try:
-            question = read_question(body, kind, self.limits, self.model.schema.directed)
+            question = read_question(body, kind, self.limits, self.model.directed)
             if explain is None:
                 return self._predicted(question)
             return self._replied(explanation(self.model, question, explain))
@@ -124,8 +123,7 @@ def explanation(model: Model, question: Question, options: ExplainOptions) -> di
         raise DataError("reject, coverage and probabilities are of predictions: leave them out.")
     by_name = {str(label): label for label in model.labels}
     against = None if options.against is None else by_name.get(options.against, options.against[:40])
-    found = explained(model, question.graph, int(question.nodes[0]), against)
-    return found.as_plain_data(options.top, features=model.schema.columns or None)
+    return explain(model, question.graph, int(question.nodes[0]), against=against).as_plain_data(options.top)
 
 
 # ---------------------------------------------------------------------- the one in use
@@ -166,7 +164,7 @@ class Served:
     def _load(self, content: bytes) -> Loaded:
         model = loaded(Snapshot.of(content, self._path), self._path)
         x = sp.csr_array(np.ones((2, model.num_features), dtype=np.float32))
-        predict(model, Graph(x, Neighbours.none(2), symmetric=True))  # all libraries are loaded then, too
+        predict(model, Graph(x, np.zeros((2, 0), dtype=np.int64), symmetric=True))  # all libraries are loaded then, too
         return Loaded(model, _version(content), self._limits)
 
     @property
