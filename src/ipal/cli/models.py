@@ -80,11 +80,11 @@ def forget(
     classes: Annotated[
         list[str] | None, Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs.")
     ] = None,
-    rows: Annotated[Paths, Option(metavar="GRAPH", help="Forget what nodes taught, as if without a label.")] = None,
-    nodes: Annotated[Paths, Option(metavar="GRAPH", help="Forget nodes, as if they had never been there.")] = None,
+    rows: Annotated[Paths, Option("--rows", metavar="GRAPH", help="Forget what nodes taught, not the nodes.")] = None,
+    nodes: Annotated[Paths, Option("--nodes", metavar="GRAPH", help="Forget nodes and all their edges.")] = None,
     graphs: Annotated[Paths, Option("--graph", metavar="GRAPH", help="With --class: what was learned.")] = None,
     which: Annotated[
-        str | None, Option(metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line.")
+        str | None, Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file of them.")
     ] = None,
     out: Out = None,
     force: Force = False,

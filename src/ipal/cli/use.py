@@ -26,13 +26,15 @@ def predict(
     graph: GraphName,
     out: Annotated[Path, Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
-        float | None, Option(metavar="SHARE", help="Reject nodes of no known class, and this share of known ones.")
+        float | None,
+        Option("--reject", metavar="SHARE", help="Reject nodes of no known class; lose this share of others."),
     ] = None,
     coverage: Annotated[
-        float | None, Option(metavar="SHARE", help="Also sets of classes, which hold a node's own this often.")
+        float | None,
+        Option("--coverage", metavar="SHARE", help="Also sets of classes that hold the right one this often."),
     ] = None,
     nodes: Annotated[
-        str | None, Option(metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line.")
+        str | None, Option("--nodes", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file of them.")
     ] = None,
     force: Force = False,
     device: Annotated[str, Option(help="cpu, cuda or cuda:N.")] = "cpu",
@@ -70,8 +72,10 @@ def predict(
 def explain(
     name: ModelName,
     graph: GraphName,
-    node: Annotated[str, Option(metavar="NODE", help="The node to explain: its id or number.")],
-    against: Annotated[str | None, Option(metavar="CLASS", help="Compared with; default: the next best.")] = None,
+    node: Annotated[str, Option("--node", metavar="NODE", help="The node to explain: its id or number.")],
+    against: Annotated[
+        str | None, Option("--against", metavar="CLASS", help="Compared with; else the next best.")
+    ] = None,
     top: Annotated[int, Option(min=1, max=10_000, help="How many nodes, features and values are shown.")] = 10,
     runs: Runs = RUNS,
     root: DataRoot = None,
@@ -119,7 +123,7 @@ def discover(
     name: ModelName,
     graph: GraphName,
     out: Annotated[Path, Option("--out", "-o", help="CSV file: node, group.")],
-    reject: Annotated[float, Option(metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
+    reject: Annotated[float, Option("--reject", metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
     classes: Annotated[int | None, Option(min=1, max=1000, help="How many groups; default: chosen.")] = None,
     force: Force = False,
     runs: Runs = RUNS,
