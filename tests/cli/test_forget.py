@@ -52,7 +52,6 @@ def test_a_forgotten_class_is_as_if_its_nodes_had_never_taught(
     assert_same(loaded("m.safetensors"), never, tiny)
     assert done == {
         "model": str(tmp_path / "m.safetensors"),
-        "read_from": str(tmp_path / "m.safetensors"),
         "done": "forgot",
         "nodes_behind_class": {"before": before, "after": counts(never)},
     }
