@@ -34,7 +34,7 @@ from ipal.config import MOST_LAYERS, Positive, Restart, TestGraph
 from ipal.data.graph import Derives, Graph
 from ipal.data.task import Task
 from ipal.errors import CapacityError, ConfigError
-from ipal.methods.base import Compute, Extents, OnePass, Remembered, Space, TaskContext, UsualMargins
+from ipal.methods.base import Compute, OnePass, Remembered, Space, TaskContext, UsualMargins
 from ipal.methods.shared.propagated_features import picked
 from ipal.nn.margins import margins
 
@@ -215,11 +215,11 @@ class Analytic(OnePass):
                 f"analytic.width={self.width} is too few columns for {parts} restarts: set at least {4 * parts}."
             )
 
-    def working_memory(self, extents: Extents) -> int:
+    def working_memory(self, features: int, classes: int, nodes: int, piece: int) -> int:
         # With two restarts, each has half of the width, and half of that is linear.
-        columns = 2 * extents.features if extents.features <= self.width // 4 else self.width
+        columns = 2 * features if features <= self.width // 4 else self.width
         sums = 8 * (SQUARES + 1) * self.width**2  # those before a task and after it are half a square each
-        return extents.tested_nodes * columns + sums
+        return nodes * columns + sums
 
     # ------------------------------------------------------------------ prediction
 
