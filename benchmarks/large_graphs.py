@@ -151,7 +151,7 @@ def measure(chosen: argparse.Namespace) -> Line:
         print(torch.cuda.get_device_name(device))
     name, nodes = chosen.graph, chosen.nodes
     if chosen.size == "small":
-        name, nodes = ("huge", 2000) if name == "huge" else ("synthetic:nodes=400,classes=6,communities=2", 0)
+        name, nodes = ("huge", 2000) if name == "huge" else ("synthetic:nodes=400,classes=6", 0)
     if on_gpu:
         warm_up(device)
     memory, clock = PeakMemory(), time.perf_counter()

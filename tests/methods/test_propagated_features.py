@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse as sp
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.neighbors import NearestCentroid
 
 from ipal.backend.propagated import BLOCK
 from ipal.backend.runtime import Runtime
@@ -40,7 +39,7 @@ BOTH = pytest.mark.parametrize("method", [NCM, SLDA], ids=lambda m: m.name)
 
 def by_label(model: Model, graph: Graph) -> np.ndarray:
     """Scores with the classes in the order of their labels."""
-    return model.scores(graph).numpy()[:, np.argsort(model.labels)]
+    return model.forward(graph).scores.numpy()[:, np.argsort(model.labels)]
 
 
 @BOTH
@@ -72,30 +71,21 @@ def test_sparse_features_are_learned_as_dense_ones_are(method, steps, tiny_strea
     thin = Task(Graph(sp.csr_array(task.graph.x), task.graph.edges), task.nodes, task.labels)
     dense, sparse = (learn(config(method, steps=steps), one) for one in (task, thin))
     np.testing.assert_allclose(
-        sparse.scores(thin.graph).numpy(), dense.scores(task.graph).numpy(), rtol=1e-3, atol=1e-3
+        sparse.forward(thin.graph).scores.numpy(), dense.forward(task.graph).scores.numpy(), rtol=1e-3, atol=1e-3
     )
-
-
-def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStream):
-    model = learned(NCM, tiny_stream, 3, nearness="distance")
-    x, y = training_rows(tiny_stream)
-    centroids = NearestCentroid().fit(x, y)
-    for index in range(3):
-        graph = tiny_stream.task(index).graph
-        assert np.array_equal(model.predict_graph(graph).labels, centroids.predict(COMPUTE.propagated(graph, *USUAL)))
 
 
 def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: TaskStream):
     task = tiny_stream.task(0)
     model = learned(NCM, tiny_stream, 1)
     longer = Graph(7 * task.graph.x, task.graph.edges)
-    first, second = (model.probabilities(model.scores(graph), graph).numpy() for graph in (task.graph, longer))
+    first, second = (model.probabilities(model.forward(graph).scores, graph).numpy() for graph in (task.graph, longer))
     np.testing.assert_allclose(second, first, rtol=1e-4, atol=1e-6)
     # A probability ratio is the exponential of a difference of cosines, divided by tau.
     assert np.abs(np.log(first[:, 0] / first[:, 1])).max() <= 2 / model.method.tau + 1e-4
     nothing = Graph(np.zeros((1, 16), dtype=np.float32), np.zeros((2, 0), dtype=np.int64))
-    assert model.scores(nothing).tolist() == [[0.0, 0.0]]
-    assert model.probabilities(model.scores(nothing), nothing).tolist() == [[0.5, 0.5]]
+    assert model.forward(nothing).scores.tolist() == [[0.0, 0.0]]
+    assert model.probabilities(model.forward(nothing).scores, nothing).tolist() == [[0.5, 0.5]]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -147,9 +137,6 @@ def test_scores_of_class_means_by_hand():
     torch.testing.assert_close(
         NCM(tau=0.5).mean_logs(sums), torch.tensor([[2, 0, half], [0, 2, half], [half, half, 2]])
     )
-    # By distance, of (1, 0) and (0, 3): twice the products, less the square of the other.
-    sums = FeatureSums(torch.tensor([[2.0, 0], [0, 3]]), torch.tensor([2, 1]))
-    assert NCM(tau=0.5, nearness="distance").mean_logs(sums).tolist() == [[2, -18], [-2, 18]]
 
 
 def test_slda_covariance_is_the_one_within_classes(tiny_stream: TaskStream):
@@ -186,7 +173,7 @@ def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
     chunks = Neighbours.chunks
     monkeypatch.setattr(Neighbours, "chunks", lambda self, most=50: chunks(self, min(most, 50)))
     found = learn(config(method), *again, runtime=Runtime.of(budget=Budget(0)))
-    scores = [found.scores(task.graph) for task in again]
+    scores = [found.forward(task.graph).scores for task in again]
     rows = found.method.propagated(again[0].graph, found.compute)
     assert all("normalised" not in vars(task.graph) for task in again)
     assert isinstance(rows, np.memmap)
@@ -194,7 +181,7 @@ def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
     for name in ("sum", "count") if exact else ():
         assert torch.equal(*(getattr(model.method.statistics(model.state.memory), name) for model in (found, expected)))
     for task, score in zip(tasks, scores, strict=True):
-        torch.testing.assert_close(score, expected.scores(task.graph), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(score, expected.forward(task.graph).scores, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -205,16 +205,17 @@ def unit_columns(graph: Graph, directions: Tensor | None, runtime: Runtime) -> I
     width = _width(graph.num_nodes, runtime)
     begins = [begin for block in range(0, number, BLOCK) for begin in range(block, min(block + BLOCK, number), width)]
 
-    def chosen(begin: int) -> Tensor:
+    def chosen(begin: int, rows: Any = slice(None)) -> Tensor:
         assert directions is not None, "they were given"
-        return directions[:, begin : begin + width].to(device, torch.float64).contiguous()
+        return directions[rows, begin : begin + width].to(device, torch.float64).contiguous()
 
     if isinstance(x, sp.csr_array):
         unit = unit_rows(x)
         if directions is not None:
-            product = SparseMatrix.of(unit, device)
+            used = np.flatnonzero(np.bincount(unit.indices))  # of a small graph few
+            product = SparseMatrix.of(unit[:, used], device)
             for begin in begins:
-                yield begin, product.matmul(chosen(begin))
+                yield begin, product.matmul(chosen(begin, torch.from_numpy(used)))
             return
         by_column: Any = unit.tocsc()
         for begin in begins:

@@ -208,12 +208,11 @@ class Analytic(OnePass):
                 f"analytic.width={self.width} is too few columns for {parts} restarts: set at least {4 * parts}."
             )
 
-    def working_memory(self, extents: Extents) -> tuple[int, int]:
+    def working_memory(self, extents: Extents) -> int:
         # With two restarts, each has half of the width, and half of that is linear.
         columns = 2 * extents.features if extents.features <= self.width // 4 else self.width
-        rows = 4 * extents.tested_nodes * columns
         sums = 8 * (SQUARES + 1) * self.width**2  # those before a task and after it are half a square each
-        return 2 * rows + sums, rows // 4 + sums
+        return extents.tested_nodes * columns + sums
 
     # ------------------------------------------------------------------ prediction
 
