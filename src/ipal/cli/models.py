@@ -84,7 +84,7 @@ def forget(
     nodes: Annotated[Paths, Option("--nodes", metavar="GRAPH", help="Forget nodes and all their edges.")] = None,
     graphs: Annotated[Paths, Option("--graph", metavar="GRAPH", help="With --class: what was learned.")] = None,
     which: Annotated[
-        str | None, Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file of them.")
+        str | None, Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")
     ] = None,
     out: Out = None,
     force: Force = False,

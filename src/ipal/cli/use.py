@@ -34,7 +34,7 @@ def predict(
         Option("--coverage", metavar="SHARE", help="Also sets of classes that hold the right one this often."),
     ] = None,
     nodes: Annotated[
-        str | None, Option("--nodes", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file of them.")
+        str | None, Option("--nodes", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")
     ] = None,
     force: Force = False,
     device: Annotated[str, Option(help="cpu, cuda or cuda:N.")] = "cpu",
