@@ -72,6 +72,13 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
     -------
     Learner
         The same learner.
+
+    Raises
+    ------
+    ConfigError
+        If the method cannot merge classes exactly.
+    DataError
+        If these are not at least two known classes, or the new label is taken.
     """
     model = model_of(learner)
     if isinstance(labels, str) or not isinstance(labels, Iterable) or not getattr(labels, "ndim", 1):
@@ -143,6 +150,13 @@ def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
     -------
     Learner
         The same learner.
+
+    Raises
+    ------
+    ConfigError
+        If the method cannot forget exactly.
+    DataError
+        If a graph is missing or is not as it was learned.
     """
     model = model_of(learner)
     gone = [model.labels[_known(model, one)] for one in (label if isinstance(label, list) else [label])]
@@ -325,6 +339,11 @@ def merge_models(one: Learner, other: Learner) -> Learner:
     -------
     Learner
         A new learner.
+
+    Raises
+    ------
+    DataError
+        If methods or settings differ, or both learned the same graph.
     """
     mine, theirs = model_of(one), model_of(other)
     if type(theirs.method) is not type(mine.method):

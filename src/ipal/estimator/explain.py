@@ -40,6 +40,7 @@ class Explanation:
     """What spoke for the predicted class of a node (above zero) and against it (below), rather than another class."""
 
     node: int
+    """The node, as numbered in the graph."""
     classes: Labels
     """All that the model knows."""
     scores: NDArray[np.float64]
@@ -84,7 +85,18 @@ class Explanation:
         return np.asarray(self.evidence.sum(axis=0))
 
     def strongest(self, count: int) -> list[Contribution]:
-        """The pieces of evidence that contributed most, for or against."""
+        """The pieces of evidence that contributed most, for or against.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+
+        Returns
+        -------
+        list of Contribution
+            Each with `node`, `feature` and `contribution`.
+        """
         found = self.evidence.tocoo()
         return [
             Contribution(int(self.nodes[found.row[place]]), int(found.col[place]), float(found.data[place]))
@@ -101,7 +113,19 @@ class Explanation:
         return int(number) if self.ids is None else self.ids[[number]].tolist()[0]
 
     def as_plain_data(self, top: int = 10, features: Sequence[str] | None = None) -> dict[str, Any]:
-        """As JSON has it, with the `top` strongest nodes, features, and pieces of evidence, by their names."""
+        """As JSON has it, with the strongest nodes, features, and pieces of evidence, by their names.
+
+        Parameters
+        ----------
+        top : int, default=10
+            How many of each.
+        features : sequence of str, optional
+            Names of the features. Default: their numbers.
+
+        Returns
+        -------
+        dict
+        """
 
         def named(feature: int) -> Any:
             return int(feature) if features is None else features[feature]

@@ -48,9 +48,11 @@ class Accuracy:
     """How the predictions on one task become a number."""
 
     name: str
+    """What `protocol.accuracy` calls it."""
     function: Callable[[Labels, Labels], float]
     """Predicted labels and true ones in, percent out."""
     about: str
+    """What it is, in a sentence."""
 
 
 def per_class_recall(predicted: Labels, truth: Labels) -> dict[object, float]:
@@ -122,6 +124,16 @@ def average_performance(scores: Scores) -> float:
     .. math:: \mathrm{AP}_t = \frac{1}{t} \sum_{i=1}^{t} M_{t,i}
 
     Source: the IPAL paper, Eq. 24 (appendix B.2), left half. Entries above the diagonal are never read.
+
+    Parameters
+    ----------
+    scores : Scores
+        What a run has measured.
+
+    Returns
+    -------
+    float
+        In percent.
     """
     return float(np.mean(scores.test[-1]))
 
@@ -132,6 +144,16 @@ def average_forgetting(scores: Scores) -> float:
     .. math:: \mathrm{AF}_t = \frac{1}{t-1} \sum_{i=1}^{t-1} (M_{t,i} - M_{i,i})
 
     Source: the IPAL paper, Eq. 24 (appendix B.2), right half. With one task nothing can be forgotten: 0.
+
+    Parameters
+    ----------
+    scores : Scores
+        What a run has measured.
+
+    Returns
+    -------
+    float
+        In points of percent.
     """
     M = scores.test
     if len(M) == 1:

@@ -219,7 +219,13 @@ class RunFolder:
 
 
 class RunStore:
-    """All runs under one folder."""
+    """All runs under one folder.
+
+    Parameters
+    ----------
+    root : Path
+        The folder.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -256,7 +262,22 @@ class RunStore:
         raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows those there are.")
 
     def model_file(self, name: str) -> Path:
-        """A saved model by its file, its run folder, or a part of its run's name; links are followed."""
+        """The file of a saved model; links are followed.
+
+        Parameters
+        ----------
+        name : str
+            The file, the run folder, a part of the run's name, or "latest".
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        StoreError
+            If there is no such run, or it is not finished.
+        """
         path = Path(name)
         if is_file(path) or path.suffix == ".safetensors":
             return path.resolve()

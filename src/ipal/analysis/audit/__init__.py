@@ -67,7 +67,17 @@ class Evidence:
 
 
 def whole(dataset: Dataset) -> Evidence:
-    """The whole graph, if the training graphs of the model are unknown."""
+    """The whole graph, if the training graphs of the model are unknown.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Of `ipal.load_dataset`.
+
+    Returns
+    -------
+    Evidence
+    """
     nodes = np.flatnonzero(labelled(dataset.y))
     return Evidence(dataset, (View(dataset.graph, nodes, dataset.y[nodes], None),))
 

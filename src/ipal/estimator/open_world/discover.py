@@ -37,6 +37,7 @@ class Candidate:
 
     @property
     def size(self) -> int:
+        """Number of nodes."""
         return len(self.nodes)
 
 
@@ -59,7 +60,12 @@ def discover(
     Returns
     -------
     list of Candidate
-        The largest group first; none has fewer than FEWEST nodes.
+        The largest group first; none has fewer than five nodes.
+
+    Raises
+    ------
+    ConfigError
+        If `classes` is no number of groups.
     """
     from sklearn.cluster import KMeans  # here, because it takes a second to load
     from sklearn.decomposition import PCA
