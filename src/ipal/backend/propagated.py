@@ -28,7 +28,7 @@ NARROWEST = 4
 ROWS_AT_ONCE = 2**20
 VALUES_AT_ONCE = 2**22
 MOST_KEPT = 2**28
-"""Random numbers of a projection that are kept; those of a larger one are drawn anew for every graph."""
+"""Random numbers of a projection that are kept; those of a larger one are drawn again for every graph."""
 
 DEFAULTS: dict[TestGraph, tuple[int, tuple[float, ...]]] = {
     "isolated": (16, (0.02, 0.3)),

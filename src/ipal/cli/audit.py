@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ipal.estimator.model import Model
 
 UNKNOWN_GRAPHS = (
-    "It is not known in which graphs the model was taught, nor from which nodes: rows are those of the whole graph, "
-    "and every node of a class counts as one that taught. So less is found below than could be: audit the run on its "
+    "It is not known on which graphs and nodes the model was trained: rows are those of the whole graph, "
+    "and every node of a class counts as a training node. So less is found below than could be: audit the run on its "
     "own graph, not a copy of its model."
 )
-ATTEMPTS = ("class", "taught", "cosine to mean", "AUC", "cosine of rebuilt", "rebuilt (>= 0.99)", "not tried")
+ATTEMPTS = ("class", "training nodes", "cosine to mean", "AUC", "cosine of rebuilt", "rebuilt (>= 0.99)", "not tried")
 HOW_TO_READ = (
-    "Cosine 1 is the row itself. AUC: how surely the matrix of a class tells nodes that taught from others, of the "
+    "Cosine 1 is the row itself. AUC: how surely the matrix of a class tells training nodes from others, of the "
     "same class where they are known; 1 is certainty, 0.5 is guessing. Rebuilt rows: sought from that matrix alone. An "
     "attempt that fails proves nothing; a better one may succeed."
 )
@@ -98,9 +98,9 @@ def _show(found: dict[str, Any]) -> None:
     _print(caption, ATTEMPTS, [_attempt(name, one) for name, one in data["attempts"]["classes"].items()])
     shared = data["attempts"].get("shared_matrix", {})
     if "skipped" in shared:
-        render.say(f"The matrix of all classes does not tell who taught by its span: {shared['skipped']}.")
+        render.say(f"The matrix of all classes does not tell training nodes by its span: {shared['skipped']}.")
     elif shared and (auc := shared["span"]["auc_against_others"]) is not None:
-        render.say(f"The matrix of all classes tells who taught from who did not with an AUC of {auc:.3f}.")
+        render.say(f"The matrix of all classes tells training nodes from others with an AUC of {auc:.3f}.")
     render.say(HOW_TO_READ)
 
 

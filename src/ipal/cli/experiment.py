@@ -26,7 +26,7 @@ CheckpointEvery = Annotated[
         min=1, max=10**9, help="Epochs between two checkpoints; default: few, of little cost.", rich_help_panel=RARE
     ),
 ]
-Long = Annotated[bool, Option("--long", help="Also metrics, what is stored, and the protocol, in words.")]
+Long = Annotated[bool, Option("--long", help="Also metrics, what is stored, and a description of the protocol.")]
 
 
 def run(
@@ -104,7 +104,7 @@ def wanted_run(given: Tree, config: Path | None = None, preset: str | None = Non
 
 
 def settings_of_methods() -> Iterator[str]:
-    """Their dotted names; where nobody looks at them, torch is not loaded."""
+    """Their dotted names; where they are not looked at, torch is not loaded."""
     from ipal.estimator.registry import METHODS
     from ipal.estimator.settings import own_settings
 
@@ -240,7 +240,7 @@ def list_(
     full: Annotated[bool, Option("--long", help="Methods with their settings.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List what there is of one kind, or the runs."""
+    """List what is available of one kind, or the runs."""
     if what == "runs":
         rows = [overview(folder) for folder in RunStore(runs).all()]
     elif what == "presets":

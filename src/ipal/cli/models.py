@@ -85,7 +85,8 @@ def forget(
         Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs. May be repeated."),
     ] = None,
     rows: Annotated[
-        Paths, Option("--rows", metavar="GRAPH", help="Forget what nodes taught: as if they had had no label.")
+        Paths,
+        Option("--rows", metavar="GRAPH", help="Forget what was learned from nodes: as if they had had no label."),
     ] = None,
     nodes: Annotated[
         Paths, Option("--nodes", metavar="GRAPH", help="Forget nodes: as if they had never been there.")
@@ -100,7 +101,7 @@ def forget(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Make a model forget, exactly: it becomes the one that was never taught what is forgotten.
+    """Make a model forget, exactly: it becomes the one that never learned what is forgotten.
 
     Sums, ridge, calibration and history are those of that model. For it all
     graphs are needed, from the first one concerned to the last one learned, as
@@ -127,7 +128,7 @@ def forget(
             taught: Any = [read_taught(path, undirected=undirected) for path in graphs or ()]
             edits.forget_class(learner, [_label(learner, one) for one in dict.fromkeys(classes or ())], taught)
     if out is not None:
-        render.note(f"{RunStore(runs).model_file(name)} still remembers: delete it once it is no longer needed.")
+        render.note(f"{RunStore(runs).model_file(name)} still remembers: delete it once it is not needed.")
 
 
 def rename(
@@ -167,7 +168,7 @@ def relabel(
     All graphs are needed, from the first one concerned to the last one
     learned. Each has edge_index, x, the labels as they were learned (y) and as
     they should have been (new_y, of known classes or new ones), and a boolean
-    array train: the nodes that taught (default all). Exact for analytic, ncm
+    array train: the training nodes (default all). Exact for analytic, ncm
     and slda; other methods refuse.
     """
     with changed(name, out, force, runs, "relabelled", as_json) as learner:
@@ -218,7 +219,7 @@ def merge(
 
 @contextmanager
 def changed(name: str, out: Path | None, force: bool, runs: Path, what: str, as_json: bool) -> "Iterator[Learner]":
-    """A saved model to be changed, which nobody else works on: its own file is replaced, or another is written."""
+    """A saved model to be changed, which no other command works on: its own file is replaced, or another is written."""
     source = RunStore(runs).model_file(name)
     target = source if out is None else new_file(out, force)
 

@@ -127,7 +127,7 @@ def facts(rows: Mapping[str, str | None]) -> None:
 
 
 def kept(report: dict[str, Any], *, items: bool) -> str:
-    """What a model keeps, in words."""
+    """What a model keeps, as text."""
     listed = "; ".join(f"{item['what']} ({size(item['bytes'])})" for item in report["items"])
     exemplars = "raw nodes ARE stored" if report["stores_exemplars"] else "no node is stored"
     return f"{size(report['bytes'])}{': ' * items}{listed * items}; {exemplars}"

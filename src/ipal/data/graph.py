@@ -162,7 +162,7 @@ class Graph(Derives):
         return aggregation_rows(self.neighbours, norm, begin, end)
 
     def induced(self, nodes: Nodes, budget: Budget | None = None, *, whole_degree: bool = False) -> "Graph":
-        """The subgraph on some nodes, numbered anew in the order given.
+        """The subgraph on some nodes, renumbered in the order given.
 
         Parameters
         ----------

@@ -92,12 +92,12 @@ copyreg.pickle(Model, reduced)
 
 
 def load(path: str | Path, *, device: str = "cpu") -> Model:
-    """A saved model of whichever method."""
+    """A saved model of any method."""
     return loaded(Snapshot.load(Path(path)), path, device=device)
 
 
 def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
-    """The model of a file that was read, of whichever method."""
+    """The model of a file that was read, of any method."""
     name, named = read.facts.get("method"), read.facts.get("plugins")
     require_packages({str(one): str(its) for one, its in named.items()} if isinstance(named, dict) else {}, str(path))
     if not isinstance(name, str) or name not in METHODS:

@@ -241,7 +241,7 @@ class Learner:
         return [event.model_dump() for event in self.model_.history]
 
     def memory_report(self) -> dict[str, Any]:
-        """Everything that a saved model holds, in bytes and in words.
+        """Everything that a saved model holds, with sizes in bytes.
 
         Returns
         -------

@@ -92,7 +92,7 @@ def matrix_of_rows(rows: Sequence[Sequence[float | None]]) -> Matrix:
 
 
 class Metric:
-    """A number of a whole run. Its name and what it is in words are those of the function.
+    """A number of a whole run. Its name and description are those of the function.
 
     Parameters
     ----------

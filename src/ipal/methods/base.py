@@ -70,7 +70,7 @@ class TaskContext:
     compute: Compute
     """Embeds, scores and differentiates whole tasks on the device of the run."""
     before: Tensor | None = None
-    """Embeddings of all training nodes by the teacher; None at the first task, and where nobody asks."""
+    """Embeddings of all training nodes by the teacher; None at the first task, and where it is not asked for."""
 
     @property
     def classes(self) -> int:
@@ -515,7 +515,7 @@ class Trained(Method):
         return train.lr_base if is_first else train.lr_next
 
     def predictor(self, network: Network, memory: Any) -> Network:
-        """The network that predicts, and teaches the next task."""
+        """The network that predicts, and is the teacher of the next task."""
         return network
 
     def ends_on_whole_graph(self) -> bool:
@@ -528,7 +528,7 @@ class Trained(Method):
 
 @runtime_checkable
 class MergesClasses(Protocol):
-    """A method that can unite classes in its memory."""
+    """A method that can merge classes in its memory."""
 
     def merge_classes(self, memory: Any, places: Tensor, classes: int) -> Any:
         """What is kept of class i belongs to class `places[i]` of so many."""
@@ -536,7 +536,7 @@ class MergesClasses(Protocol):
 
 @runtime_checkable
 class LeavesOneOut(Protocol):
-    """A method that knows the scores of a training node had the node not taught: it is calibrated without a copy."""
+    """A method that knows the scores of a training node as if it were none: it is calibrated without a copy."""
 
     def left_out(self, memory: Any, task: Task, some: Tensor, compute: Compute) -> Tensor:
         """Scores of some training nodes (places in the task, just learned), each without its own: (some, classes)."""

@@ -178,7 +178,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else works on this run meanwhile; what killed processes left behind is removed."""
+        """No other process works on this run meanwhile; what killed processes left behind is removed."""
         make_folder(self.path)
         with alone_with(self.path, self.path / ".lock"):
             sweep(self.path)
@@ -193,7 +193,7 @@ class RunFolder:
             (self.path / _mark(request)).touch()
 
     def tidy(self) -> None:
-        """Remove what killed processes left behind, where the folder can be written and nobody works on it."""
+        """Remove what killed processes left behind, where the folder can be written and no process works on it."""
         with suppress(StoreError), self.locked():
             pass
 
@@ -259,7 +259,7 @@ class RunStore:
                 f"'{name}' fits {len(matching)} runs under {self.root}: {names}; say more of the name, or "
                 f"'{LATEST}' for the one started last."
             )
-        raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows those there are.")
+        raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows them all.")
 
     def model_file(self, name: str) -> Path:
         """The file of a saved model; links are followed.

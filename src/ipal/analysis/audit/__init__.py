@@ -187,7 +187,7 @@ def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remember
         )
     if "encoder" in kinds:
         remarks.append(
-            "Of what trained weights give away, only whole rows are searched for, against a graph. The change of the "
+            "Of what trained weights reveal, only whole rows are searched for, against a graph. The change of the "
             "first layer since its seed, which is in the file, tells which features occur in the nodes learned."
         )
     return remarks
@@ -256,7 +256,7 @@ def _counted(found: list[Found]) -> dict[str, Any]:
 def _sample(
     view: View, rows: Tensor, classes: list[str], most: int, random: np.random.Generator
 ) -> tuple[Tensor, NDArray[Any], NDArray[np.bool_]]:
-    """Some rows of every small class and of the others together, taught or not; their classes, and which taught."""
+    """Some rows of every small class and of the others together; their classes, and which are training nodes."""
     names = np.array([str(label) for label in view.labels.tolist()])
     taught = np.ones(len(names), dtype=bool) if view.taught is None else view.taught
     groups = np.where(np.isin(names, classes), names, "")

@@ -1,4 +1,4 @@
-"""Attacks on what a model keeps: rows of a class, and who taught it, compared with the truth.
+"""Attacks on what a model keeps: rows of a class, and which nodes it was trained on, compared with the truth.
 
 A failed attempt proves nothing: a better one may succeed.
 """

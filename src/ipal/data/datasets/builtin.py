@@ -73,7 +73,7 @@ class Synthetic(Section):
     unevenness: float = Field(0.0, ge=0, le=100)
     """The size of a class falls with its rank to this power."""
     strays: float = Field(0.0, ge=0, le=1)
-    """Share of nodes that look and link like those of another class: nobody can tell them."""
+    """Share of nodes that look and link like those of another class: they cannot be told apart."""
     shuffled: bool = False
     """Nodes in no order; else those of a class follow each other."""
     seed: Seed = 0

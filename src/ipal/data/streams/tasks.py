@@ -35,7 +35,7 @@ from ipal.system.memory_budget import Budget
 SHOTS = 5
 """Place of the seed of a random draw, after those of online.py."""
 DOMAINS = 3
-"""Domains by degree, where nobody says how many."""
+"""Domains by degree, where their number is not set."""
 
 
 class TaskStream:
@@ -65,7 +65,7 @@ class TaskStream:
     once); see `Learner.needs`."""
 
     class Settings(Section):
-        """Settings of its own, which stand under `protocol.stream` beside the name."""
+        """Settings of its own, which are under `protocol.stream` beside the name."""
 
         classes: Count | None = None
         """So many classes are learned, the first of the order; others are left out of the graph. None: all."""
@@ -342,7 +342,7 @@ class DomainIncremental(TaskStream):
 
 
 class GraphSequence(TaskStream):
-    """Every task is one graph with all its classes. At test time nobody says which graph a node is of."""
+    """Every task is one graph with all its classes. At test time it is not said which graph a node is of."""
 
     name = "graphs"
 

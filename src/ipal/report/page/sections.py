@@ -148,7 +148,7 @@ def _class_table(run: Run, counts: Counts, recalls: Sequence[plots.Values]) -> C
                 f"{names[wrong.argmax()]} ({wrong.max()})" if wrong.any() else "–",
             )
         )
-    columns = ("class", "learned in", "taught by", "test nodes", "recall when learned %", "recall now %", "change")
+    columns = ("class", "learned in", "trained on", "test nodes", "recall when learned %", "recall now %", "change")
     return table("Classes after the last task", (*columns, "mostly taken for"), rows)
 
 
