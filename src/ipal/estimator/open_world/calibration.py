@@ -4,8 +4,9 @@ A method with sums leaves out one training node at a time, in closed form. For o
 task are set aside when it begins, and a copy of the model learns the rest; of a small task in turn, until enough nodes
 were asked.
 
-Of these nodes are kept: quantiles of their novelty, quantiles of the margin by which they are on their own class's side, and how sure and how right the model is. Margins are measured from what is usual for the class by what
-the model keeps of it, and so is the novelty: both stay comparable as classes come, though nodes of earlier tasks are
+Of these nodes are kept: quantiles of their novelty, quantiles of the margin by which they are on their own class's
+side, and how sure and how right the model is. Margins are measured from what is usual for the class by what the model
+keeps of it, and so is the novelty: both stay comparable as classes come, though nodes of earlier tasks are
 not there to be asked again. A class that comes again is judged by the last task that it was in.
 """
 
