@@ -37,6 +37,20 @@ def test_issue_forms_have_what_github_needs(path) -> None:
     assert all(field["attributes"]["label"] for field in fields)
 
 
+@pytest.mark.parametrize(
+    "path", [*PROJECT.glob("*.md"), *PROJECT.glob("*/README.md")], ids=lambda path: str(path.relative_to(PROJECT))
+)
+def test_links_of_pages_outside_the_site_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", path.read_text()):
+        name, _, anchor = target.partition("#")
+        found = path.parent / name
+        assert found.exists(), target
+        titles = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}, (
+            target
+        )
+
+
 def test_the_metadata_of_the_wheel_render(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As PyPI would show them; the version is that of the citation, and the newest of the changelog."""
     backend = pytest.importorskip("hatchling.build", reason="`make test` installs hatchling")

@@ -5,7 +5,9 @@ import inspect
 import re
 import zlib
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote, urldefrag
 
 import pytest
 import yaml
@@ -26,6 +28,10 @@ def pages(tree: object) -> Iterator[str]:
 NAVIGATION = list(pages(yaml.safe_load((PROJECT / "mkdocs.yml").read_text())["nav"]))
 
 
+TARGET = re.compile(r"""<[^>]*?\s(?:href|src)=("[^"]*"|[^\s>]+)""")
+ANCHOR = re.compile(r"""\s(?:id|name)=("[^"]*"|[^\s>]+)""")
+
+
 def text(site: Path, name: str) -> str:
     return (site / name).with_suffix(".html").read_text(encoding="utf-8")
 
@@ -35,6 +41,19 @@ def test_every_page_is_built_and_in_the_navigation(site: Path) -> None:
     assert set(NAVIGATION) == written
     for name in NAVIGATION:
         assert "<h1" in text(site, name), name
+
+
+def test_no_link_and_no_picture_is_dead(site: Path) -> None:
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html") if path.name != "404.html"}
+    anchors = {path: {name.strip('"') for name in ANCHOR.findall(html)} for path, html in pages.items()}
+    targets = [(path, unescape(target.strip('"'))) for path, html in pages.items() for target in TARGET.findall(html)]
+    dead, here = [], [(path, target) for path, target in targets if not re.match(r"\w+:|//", target)]
+    for path, (address, anchor) in ((path, urldefrag(unquote(target))) for path, target in here):
+        found = (path.parent / address).resolve() if address else path
+        if not found.is_file() or anchor not in {"", *anchors.get(found, {anchor})}:
+            dead.append(f"{path.relative_to(site)}: {address}#{anchor}")
+    assert len(here) > 3000
+    assert not dead, "\n".join(sorted(set(dead)))
 
 
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
