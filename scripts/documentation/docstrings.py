@@ -32,6 +32,11 @@ def with_lists(docstring: str) -> str:
     return "\n".join(lines)
 
 
+def with_choices(docstring: str) -> str:
+    """`{'a', 'b'}` as the type of a parameter is no Python, as which it would be read."""
+    return re.sub(r"^(\w+ : )\{(.*?)\}", r"\1one of \2", docstring, flags=re.MULTILINE)
+
+
 class Markdown(griffe.Extension):
     """Rewrites every docstring when its object is read; that of a learner is made from the settings of its method."""
 
@@ -44,7 +49,7 @@ class Markdown(griffe.Extension):
             made = [griffe.Parameter(name, kind=kind, default=repr(one.default)) for name, one in settings]
             obj.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(*made), parent=obj))
         if obj.docstring is not None:
-            obj.docstring.value = with_lists(with_fences(obj.docstring.value))
+            obj.docstring.value = with_choices(with_lists(with_fences(obj.docstring.value)))
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """A public name that is assigned, as `load_dataset`, is the function itself."""

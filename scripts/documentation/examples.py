@@ -14,7 +14,7 @@ def everything(repository: str | None) -> str:
     """The page; with buttons for Colab where `extra.repository` in mkdocs.yml says which repository it can open."""
     page = OUTPUT.sub(_with_code, (FOLDER / "README.md").read_text(encoding="utf-8"))
     page = re.sub(r"\]\((\w+)\.ipynb\)", lambda link: f"](#{link[1].replace('_', '-')})", page)
-    page = re.sub(r"\]\((\w+)\.py\)", "]", page).replace("](deploy/)", "](../examples/deploy)")
+    page = re.sub(r"\[(\w+\.py)\]\(\1\)", r"`\1`", page).replace("](deploy/)", "](../examples/deploy)")
     return "\n".join([page, *(_notebook(path, repository) for path in sorted(FOLDER.glob("*.ipynb")))])
 
 

@@ -85,7 +85,7 @@ def predict(
     ----------
     learner : Learner
         A fitted learner.
-    graph : Graph, Data or GraphData
+    graph : Graph or Data or GraphData
         A graph with features and edges.
     nodes : iterable of int, optional
         The nodes to predict. Default: all.
