@@ -209,9 +209,9 @@ def _other(model: Model, order: list[int], against: Any) -> int | None:
     """The class to compare with, as the model numbers it."""
     if against is None:
         return order[1] if len(order) > 1 else None
-    label = single(against, "A class")
-    if isinstance(label, bool) or label not in model.labels:
-        raise DataError(f"Class {label} was never learned; known are {', '.join(map(str, model.labels))}.")
-    if model.labels.index(label) == order[0]:
+    label, names = str(single(against, "A class")), list(map(str, model.labels))
+    if label not in names:
+        raise DataError(f"Class {label} was never learned; known are {', '.join(names)}.")
+    if names.index(label) == order[0]:
         raise DataError(f"The node is predicted as class {label} itself: name another to compare with, or none.")
-    return model.labels.index(label)
+    return names.index(label)

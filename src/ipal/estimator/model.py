@@ -25,7 +25,7 @@ from ipal.engine.executors.recorded import Automatic
 from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, fit_task, initial_state
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator.convert.pyg import graph_of
-from ipal.estimator.history import Event, learned
+from ipal.estimator.history import Event, fingerprint
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened, usual_by_means
 from ipal.estimator.settings import LearnerConfig
 from ipal.methods.base import Compute, LeavesOneOut, Method, OnePass, Outputs, Remembered, Trained, UsualMargins
@@ -339,7 +339,8 @@ class Learning:
 
     def finish(self, state: State) -> Model:
         """The model after the task."""
-        event = learned(self.task).model_copy(update={"directed": self.model.directed, "time": self.time})
+        names, nodes, mark = np.unique(self.task.labels), len(self.task.nodes), fingerprint(self.task)
+        event = Event.of("learned", names, nodes=nodes, time=self.time, fingerprint=mark, directed=self.model.directed)
         model = replace(self.model, state=state, history=(*self.model.history, event))
         if not model.leaves_one_out:
             return model
