@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[Any, type[DataError], str]] = {
     "huge node": ({**FEW, "edge_index": [[10**30], [0]]}, DataError, "64 bits"),
     "a list": ([FEW], DataError, "The body: Input should be"),
     "no features": ({"edge_index": [[], []]}, DataError, "sent were none of them"),
-    "too few weights": ({**FEW, "edge_weight": [1.5]}, DataError, "one number for each of the 2 edges"),
+    "too few weights": ({**FEW, "edge_weight": [1.5]}, DataError, "one number for each of 2 edges"),
     "degree below the weights": ({**FEW, "edge_weight": [2, 2], "degree": [1, 4, 2]}, DataError, "2.0 do here"),
     "infinite degree": ({**FEW, "edge_weight": [2, 2], "degree": [1e300, 4, 2]}, DataError, "none larger than"),
     "fractions of degrees": ({**FEW, "degree": [1.5, 2, 1]}, DataError, "whole numbers"),
