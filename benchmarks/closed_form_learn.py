@@ -89,7 +89,7 @@ def measure(case: str, size: str, repeats: int) -> list[Line]:
     times = interleaved({"calibrated": partial(ours, 0.2), "ours": ours, "stock": theirs}, repeats)
     with torch.no_grad():
         by_stock = made["ours"].embed(graph).double() @ made["stock"]
-        off = float((made["ours"].scores(graph).argmax(1) != by_stock.argmax(1)).double().mean())
+        off = float((made["ours"].forward(graph).scores.argmax(1) != by_stock.argmax(1)).double().mean())
     print(f"\n{title} ({describe(dataset)}), {len(nodes):,} nodes learned, {width} columns")
     for side, taken in times.items():
         print(f"  {side:10s} {median(taken):9.1f} ms")

@@ -14,7 +14,7 @@ import torch
 from encoder_step import CASES, ROUNDING
 from timing import WIDTH, begin, describe, difference, interleaved, options, ratio, step
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
@@ -39,19 +39,9 @@ def gat(p: Parameters) -> tuple[nn.Module, dict[str, Tensor]]:
     return GATConv(len(p["weights"]), width, heads), weights | {"bias": p["biases"]}
 
 
-def gin(p: Parameters) -> tuple[nn.Module, dict[str, Tensor]]:
-    fan_in, fan_out = p["weights"].shape
-    network = nn.Sequential(nn.Linear(fan_in, fan_out), nn.ReLU(), nn.Linear(fan_out, fan_out))
-    weights = {"nn.0.weight": p["weights"].T, "nn.0.bias": p["biases"], "eps": p["epsilons"]}
-    weights |= {"nn.2.weight": p["outer_weights"].T, "nn.2.bias": p["outer_biases"]}
-    return GINConv(network, train_eps=True), weights
-
-
 STOCK: dict[str, Callable[[Parameters], tuple[nn.Module, dict[str, Tensor]]]] = {
     "gcn": gcn,
-    "linear": gcn,
     "sage": sage,
-    "gin": gin,
     "gat": gat,
 }
 
@@ -62,7 +52,6 @@ class Stock(nn.Module):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.layers = nn.ModuleList()
-        self.is_linear = encoder.name == "linear"
         for p in encoder.layers():
             layer, weights = STOCK[encoder.name](p)
             layer.load_state_dict({name: weight.detach() for name, weight in weights.items()})
@@ -71,7 +60,7 @@ class Stock(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         first, second = self.layers
         hidden = first(x, edge_index)
-        return second(hidden if self.is_linear else hidden.relu(), edge_index)
+        return second(hidden.relu(), edge_index)
 
 
 def compare(kind: str, title: str, dataset: Dataset, repeats: int) -> bool:

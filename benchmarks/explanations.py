@@ -21,7 +21,7 @@ from ipal.data.graph import Graph
 from ipal.data.neighbourhood import neighbourhood
 from ipal.data.streams import TaskStream, default_split
 from ipal.deploy.predict import predict
-from ipal.estimator.explain import Explanation, explained
+from ipal.estimator.explain import Explanation, explain
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import learner_config, shared_settings
@@ -89,7 +89,7 @@ def changes(model: Model, graph: Graph, found: Explanation, gone: NDArray[np.boo
 def check(model: Model, graph: Graph, node: int, draws: int, random: np.random.Generator) -> dict[str, Counts]:
     """One node, by every unit of evidence."""
     part = neighbourhood(graph, [node], model.reach)
-    found, counts = explained(model, part.graph, int(part.nodes[0])), {}
+    found, counts = explain(model, part.graph, int(part.nodes[0])), {}
     for unit in UNITS:
         belongs, contribution = units(found, unit)
         number = max(1, round(SHARE * len(contribution)))

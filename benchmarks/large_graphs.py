@@ -151,7 +151,7 @@ def measure(chosen: argparse.Namespace) -> Line:
         print(torch.cuda.get_device_name(device))
     name, nodes = chosen.graph, chosen.nodes
     if chosen.size == "small":
-        name, nodes = ("huge", 2000) if name == "huge" else ("synthetic:nodes=400,classes=6,communities=2", 0)
+        name, nodes = ("huge", 2000) if name == "huge" else ("synthetic:nodes=400,classes=6", 0)
     if on_gpu:
         warm_up(device)
     memory, clock = PeakMemory(), time.perf_counter()
@@ -192,7 +192,7 @@ def measure(chosen: argparse.Namespace) -> Line:
     # Every step once over the graph, and all that is learned of it; predictions are left out.
     taught, entries = int(model.state.memory.sums.count.sum()), graph.num_edges + graph.num_nodes
     size = Layers(graph.num_nodes, entries, graph.num_features, None, taught, 0)
-    least = work.closed_form(size, len(model.labels), of.inputs, of.width, of.steps)
+    least = work.closed_form(size, len(model.labels), sum(part.number for part in of.columns), of.width, of.steps)
     return Line(
         f"closed form, stream of {graph.num_nodes:,} nodes", sum(seconds.values()), None, "", least, device.type
     )

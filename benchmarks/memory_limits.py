@@ -60,9 +60,9 @@ def watched(method: str, graph: str, folder: str, *options: str) -> tuple[int, i
 
 def under(limit: str, method: str, graph: Path, folder: str, *options: str) -> Outcome:
     peak, status, said = watched(method, str(graph), folder, "--memory-limit", limit, *options)
-    if refused := re.search(r"takes about ([\d.]+) GiB even", said):
+    if refused := re.search(r"takes about ([\d.]+) GiB at least", said):
         return Outcome("", float(refused[1]), peak)
-    taken = re.search(r"Within \S+: (\w+), which takes about ([\d.]+) GiB", said)
+    taken = re.search(r"Within \S+: ([^,]+), which takes at least about ([\d.]+) GiB", said)
     if status or not taken:
         raise SystemExit(f"{method} failed: {said[-2000:]}")
     return Outcome(taken[1], float(taken[2]), peak)

@@ -110,7 +110,7 @@ def predicted(model: Model, graph: Graph, y: np.ndarray, test: np.ndarray, tasks
         truth += [rows[label] for label in y[nodes][tested].tolist()]
         lost.append(unknown.rejected(model, part, 0.05)[tested])
         with torch.no_grad():
-            plain.append(model.probabilities(model.scores(part), part).double().cpu().numpy()[tested])
+            plain.append(model.probabilities(model.forward(part).scores, part).double().cpu().numpy()[tested])
     return np.concatenate(plain), np.concatenate(p), np.array(truth), 100 * np.concatenate(lost).mean()
 
 

@@ -171,10 +171,9 @@ def _manifest(runs: list[str]) -> dict[str, Any]:
         "runs": runs,
         "grid": {"ipal.gamma": [0.5]},
         "tried": [{"settings": {"ipal.gamma": 0.5}, "runs": runs}],
-        "failures": [],
+        "failures": {},
     }
     return {
-        "format": 1,
         "name": "study",
         "about": "",
         "kind": "study",

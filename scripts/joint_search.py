@@ -29,7 +29,7 @@ from ipal.runs.resolved import Resolver
 SPACE: Mapping[str, tuple[Any, ...]] = {
     "train.epochs": (200, 50, 100, 500, 1000),
     "protocol.train_graph": ("isolated", "seen"),
-    "encoder.kind": ("gcn", "linear", "sage", "gat", "gin", "skip"),
+    "encoder.kind": ("gcn", "sage", "gat", "skip"),
     "train.lr_base": (3.0e-3, 3.0e-4, 1.0e-3, 1.0e-2),
     "encoder.dropout": (0.5, 0.0, 0.8),
     "joint.label_smoothing": (0.1, 0.0, 0.3),

@@ -129,9 +129,6 @@ def _configs(draw: random.Random, files: HostileFiles) -> Invocation:
 
 
 def _experiments(draw: random.Random, files: HostileFiles) -> Invocation:
-    if draw.random() < 0.3:
-        seeds = draw.choice(["0-1000000000", "5-2", "a", "0," * 3000, "9" * LONG, "-1", "", "[/b]", "0-" + "9" * LONG])
-        return ["bench", files.sound_experiment, "--dry-run", "--seeds", seeds]
     return ["bench", draw.choice(files.experiments), *draw.choice([[], ["--dry-run"], ["--tune", "--dry-run"]])]
 
 

@@ -34,7 +34,6 @@ class HostileFiles:
         self.configs += [self._pipe("pipe.yaml"), str(folder), "/dev/zero", "/dev/null", "none.yaml", "x" * 300]
         self.experiments = [self._write(f"bench-{name}.yaml", text) for name, text in EXPERIMENTS.items()]
         self.experiments += [self._pipe("bench-pipe.yaml"), "/dev/zero", "/dev/null", "x" * 300]
-        self.sound_experiment = self._write("bench-sound.yaml", _experiment())
         self.runs = [self._run(place, change) for place, change in enumerate(RESULTS.values())]
 
     def _write(self, name: str, content: str | bytes) -> str:
@@ -87,7 +86,6 @@ META: dict[str, Any] = {
     "split": None,
     "preprocessing": "",
     "remark": "",
-    "beyond_task": False,
 }
 
 
@@ -283,7 +281,7 @@ def sound_result() -> dict[str, Any]:
             "classes": [[0, 1], [2, 3]],
             "exemplar_free": True,
         },
-        "data": {"hash": "x", "preprocessing": "", "remark": "", "features_looked_beyond_task": False},
+        "data": {"hash": "x", "preprocessing": "", "remark": ""},
         "timing": {
             "seconds_per_task": [1.0, 1.0],
             "seconds_per_epoch": [0.1, 0.1],
@@ -299,7 +297,6 @@ def sound_result() -> dict[str, Any]:
             "stores_all_tasks": False,
             "nodes_behind_class": {},
         },
-        "plugins": {},
     }
 
 

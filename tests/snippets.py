@@ -27,7 +27,7 @@ import typer.main
 import yaml
 
 from ipal.bench.experiment_file import read_experiment
-from ipal.bench.jobs import Ended, Engine, GroupRunner, Job, pack
+from ipal.bench.jobs import Ended, Engine, Job, pack, perform
 from ipal.cli import app
 from ipal.cli.experiment import wanted_run
 from ipal.config import RunConfig, override, parse_assignment
@@ -169,7 +169,7 @@ def in_this_process(address: str | None = None) -> Engine:
         for group in pack(jobs):
             for job in group.jobs:
                 started(job)
-            reasons = GroupRunner()(group)
+            reasons = perform(group)
             yield from ((job, reasons[job.name]) for job in group.jobs)
 
     return engine  # type: ignore[return-value]
@@ -212,7 +212,7 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
         for one in catalog.names_in(given["dataset"], Path("nowhere")):
             assert catalog.find(one, Path("nowhere")), place
     if "settings" in given:
-        options = RunConfig.model_fields.keys() - {"settings", "split", "seed", "protocol", "plugins"} | {"preset"}
+        options = RunConfig.model_fields.keys() - {"settings", "split", "seed", "protocol"} | {"preset"}
         options = {one: given[one] for one in options & given.keys()}
         for method in given["methods"].split(",") if name == "drift" else [given.get("method")]:
             others = METHODS.keys() - {method} if name == "drift" else set()

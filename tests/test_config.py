@@ -51,7 +51,6 @@ CHANGES: dict[str, Any] = {
     "split": [4, 6],
     "method": "other",
     "seed": 1,
-    "plugins": {"mine": "0"},
     "protocol.stream": "task",
     "protocol.calibration": 0,
     "protocol.class_order": "shuffled",

@@ -50,7 +50,6 @@ from ipal.estimator.learners import load as load
 from ipal.estimator.open_world.discover import discover as discover
 from ipal.estimator.open_world.unknown import predict_sets as predict_sets
 from ipal.estimator.open_world.unknown import score_unknown as score_unknown
-from ipal.evaluation.metrics import Accuracy as Accuracy
 from ipal.evaluation.metrics import Metric as Metric
 from ipal.evaluation.metrics import Scores as Scores
 from ipal.methods.base import OnePass as OnePass

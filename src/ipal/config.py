@@ -90,6 +90,11 @@ class Section(BaseModel):
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # inside another section, that one explains
 
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """What differs from the defaults."""
+        fields = type(self).model_fields
+        return [(name, value) for name, value in self if name not in fields or value != fields[name].default]
+
     @field_validator("*", mode="wrap")
     @classmethod
     def _usable(cls, value: Any, checked: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
@@ -162,7 +167,7 @@ class ProtocolConfig(Section):
     """isolated: each task is tested on its own subgraph. seen: on the union of all seen nodes and edges."""
     visibility: Literal["transductive", "inductive"] = "transductive"
     """inductive: validation and test nodes, with their edges, are absent while training."""
-    accuracy: str = "balanced"
+    accuracy: Literal["balanced", "micro"] = "balanced"
     """balanced: mean of per-class accuracy over the task's classes. micro: share of nodes."""
     batch: Literal["full"] | Sampling = "full"
     """full: the whole task graph is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""
@@ -197,7 +202,7 @@ class EncoderConfig(Section):
     """
 
     kind: str = "gcn"
-    """Which network: gcn, linear, appnp, sage, gat, gin or skip, or one of an installed package."""
+    """Which network: gcn, appnp, sage, gat or skip, or one of an installed package."""
     layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 2
     """Number of layers: two or more, of appnp one or more."""
     hidden: Width = 128
@@ -205,7 +210,7 @@ class EncoderConfig(Section):
     width: Width = 128
     """Width of the embeddings; of appnp with one layer at most that of the propagated features."""
     activation: Activation = "relu"
-    """Between layers (the linear encoder has none)."""
+    """Between layers."""
     last_activation: Literal["none"] | Activation = "none"
     """Of the embeddings themselves."""
     heads: Annotated[int, Field(ge=1, le=MOST_WIDTH)] = 4
@@ -260,8 +265,6 @@ class RunConfig(Section):
     protocol: ProtocolConfig = ProtocolConfig()
     encoder: EncoderConfig = EncoderConfig()
     train: TrainConfig = TrainConfig()
-    plugins: Annotated[dict[str, str], Field(max_length=64)] = {}
-    """Installed packages that bring what the run names, with their versions; filled in."""
     settings: Tree = {}
     """The method's own settings (under the method's name in files and on the command line)."""
 

@@ -20,7 +20,7 @@ from ipal.estimator.learners import learner_class
 from ipal.methods.base import Method
 from ipal.methods.ipal import IPAL
 from ipal.nn import embed
-from ipal.nn.propagated_features import propagated
+from ipal.nn.compute import GraphCompute
 from ipal.system.memory_budget import Budget
 from tests.estimator.test_estimator import data_of
 from tests.learning import config, learn
@@ -43,7 +43,7 @@ def test_a_budget_holds_in_every_thread(call: Callable[..., object], tiny_stream
     part = call(lambda: stream.within(short.budget).task(0).graph.x)
     assert isinstance(part, np.memmap)
     assert call(lambda: embed.fits(graph, short.budget)) is False
-    assert isinstance(call(lambda: propagated(stream.graph, 2, 0.1, short)), np.memmap)
+    assert isinstance(call(lambda: GraphCompute(short).propagated(stream.graph, 2, 0.1)), np.memmap)
     assert short.budget.taken <= 500
 
 

@@ -1,8 +1,7 @@
-"""Edges in any form, in `edge_index` or `adj_t`: read, refused with the line that converts them, or warned about."""
+"""Edges in any form: read, refused with the line that converts them, or warned about."""
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,41 +11,10 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import dense_to_sparse, from_scipy_sparse_matrix, to_edge_index
 
-from ipal import NCM, DataError, load_dataset
+from ipal import NCM, DataError
 from ipal.errors import IgnoredInput
 from ipal.estimator.convert.pyg import graph_of
-from tests.bad_input.support import E, N, X, Y, converted, expected, one, some_data
-
-# ---------------------------------------------------------------------- adj_t
-
-
-def adjacency(layout: str = "sparse_coo") -> torch.Tensor:
-    """Row: target, column: source, as PyTorch Geometric's ToSparseTensor makes it."""
-    dense = torch.zeros(N, N)
-    dense[E[1], E[0]] = 1.0
-    return dense if layout == "strided" else dense.to_sparse(layout=getattr(torch, layout))
-
-
-FORMS: dict[str, Callable[[], Any]] = {
-    **{
-        layout: lambda layout=layout: adjacency(layout)
-        for layout in ("sparse_coo", "sparse_csr", "sparse_csc", "strided")
-    },
-    "scipy csr": lambda: sp.csr_array(adjacency("strided").numpy()),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_transposed_adjacency_is_read_as_edges(form: str) -> None:
-    found = graph_of(Data(x=torch.from_numpy(X), adj_t=FORMS[form]()))
-    assert np.array_equal(found.edges, expected())
-    assert len(found.edges[0])
-
-
-def test_edge_index_and_adj_t_are_not_both_taken() -> None:
-    with pytest.raises(DataError, match=r"Edges are said twice.*del data\.adj_t or del data\.edge_index"):
-        graph_of(some_data(adj_t=adjacency("sparse_csr")))
-
+from tests.bad_input.support import E, N, X, converted, expected, one, some_data
 
 # ---------------------------------------------------------------------- weights
 
@@ -57,8 +25,6 @@ MATRIX = SUMS / np.maximum(TIMES, 1) * (1 - np.eye(N, dtype=np.float32))
 WEIGHTED: dict[str, Callable[[], dict[str, Any]]] = {
     "edge_weight": lambda: {"edge_weight": torch.from_numpy(WEIGHTS)},
     "a column": lambda: {"edge_weight": torch.from_numpy(WEIGHTS)[:, None]},
-    "adj_t": lambda: {"edge_index": None, "adj_t": torch.from_numpy(MATRIX).to_sparse_csr()},
-    "adj_t of SciPy": lambda: {"edge_index": None, "adj_t": sp.csr_array(MATRIX)},
 }
 
 
@@ -70,22 +36,10 @@ def test_weights_of_edges_are_read(form: str) -> None:
     np.testing.assert_allclose(found.aggregation("sum").toarray(), MATRIX, rtol=1e-6)
 
 
-NO_WEIGHTS: dict[str, tuple[dict[str, Any], str]] = {
-    "negative": ({"edge_weight": -torch.from_numpy(WEIGHTS)}, "finite and positive"),
-    "complex adj_t": (
-        {"edge_index": None, "adj_t": sp.csr_array(MATRIX * 1j)},
-        "matrix of numbers, 40 by 40; this one is .* of complex",
-    ),
-    "of no edge_index": ({"edge_index": None, "adj_t": adjacency(), "edge_weight": WEIGHTS}, "said twice"),
-}
-
-
-@pytest.mark.parametrize("kind", NO_WEIGHTS)
-def test_what_are_no_weights_is_refused_in_one_sentence(kind: str) -> None:
-    changes, words = NO_WEIGHTS[kind]
+def test_negative_weights_are_refused_in_one_sentence() -> None:
     for use in (NCM().partial_fit, graph_of):
-        with pytest.raises(DataError, match=words) as refusal:
-            use(some_data(**changes))
+        with pytest.raises(DataError, match="finite and positive") as refusal:
+            use(some_data(edge_weight=-torch.from_numpy(WEIGHTS)))
         assert "\n" not in str(refusal.value)
 
 
@@ -109,24 +63,21 @@ def test_what_is_said_about_edges_and_not_used_is_warned_about(name: str) -> Non
         assert np.array_equal(learner.predict_proba(data), learner.predict_proba(some_data()))
 
 
-def test_a_process_warns_once(tmp_path: Path) -> None:
-    path = tmp_path / "more.npz"
-    np.savez(path, edge_index=E, x=X, y=Y, edge_type=np.ones(3), edge_attr=np.ones(3))
+def test_a_process_warns_once() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
         for _ in range(3):
-            load_dataset(str(path))
             for parts in NOT_USED.values():
                 NCM().partial_fit(some_data(**parts)).predict(some_data(**parts))
-    in_file = [f"the array {name} of {path}" for name in ("edge_attr", "edge_type")]
     found = [str(one.message) for one in said if issubclass(one.category, IgnoredInput)]
-    assert [line.removeprefix("Not used: ").partition(";")[0] for line in found] == [*in_file, *NOT_USED]
+    assert [line.removeprefix("Not used: ").partition(";")[0] for line in found] == [*NOT_USED]
 
 
 # ---------------------------------------------------------------------- edges
 
 
-A = adjacency("strided").T.contiguous()
+A = torch.zeros(N, N)
+A[E[0], E[1]] = 1.0
 EDGES: dict[str, tuple[Any, str, Callable[[Any], Any] | None]] = {
     "sparse tensor": (A.to_sparse(), "to_edge_index(A)[0]", lambda a: to_edge_index(a)[0]),
     "SciPy's": (sp.csr_array(A.numpy()), "from_scipy_sparse_matrix(A)[0]", lambda a: from_scipy_sparse_matrix(a)[0]),
@@ -146,9 +97,10 @@ def test_edges_in_another_form_are_refused_with_the_line_that_converts_them(kind
     assert graph is None or np.array_equal(graph.edges, expected())
 
 
-def test_a_dense_adjacency_is_not_taken_for_no_edges() -> None:
-    data = Data(x=torch.from_numpy(X), adj=A)
+@pytest.mark.parametrize("part", ["adj", "adj_t"])
+def test_a_dense_adjacency_is_not_taken_for_no_edges(part: str) -> None:
+    data = Data(x=torch.from_numpy(X), **{part: A})
     with pytest.raises(DataError, match=r"dense_to_sparse\(A\)"):
         graph_of(data)
-    data.edge_index = dense_to_sparse(data.adj)[0]
+    data.edge_index = dense_to_sparse(A)[0]
     assert np.array_equal(graph_of(data).edges, expected())

@@ -10,7 +10,6 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
@@ -73,8 +72,6 @@ USES: dict[str, Callable[[str, Any], object]] = {
 }
 WHOLE: dict[str, Callable[[Any], object]] = {
     "graph": ipal.graph_from,
-    "matrix and x": lambda value: ipal.graph_from(value, x=XT, y=YT),
-    "matrix's x": lambda value: ipal.graph_from(sp.eye_array(N), x=value),
     "pair": lambda value: ipal.graph_from(value, value),
     "ids of nodes": lambda value: ipal.graph_from(tables()[0] | {"id": value}, tables()[1]),
     "ends of edges": lambda value: ipal.graph_from(tables()[0], tables()[1] | {"source": value}),

@@ -1,33 +1,15 @@
-"""A search with seeds of its own: grids that grow, and the chosen settings with the seeds that are reported."""
+"""A search with seeds of its own: the chosen settings are then run with the seeds that are reported."""
 
 from typing import Any
 
 import pytest
 
-from ipal.bench.suite import MOST_EXTENSIONS, BenchRow, Suite, beyond, execute
+from ipal.bench.suite import BenchRow, Suite, execute
 from ipal.runs.manifest import manifest_path, read_manifest
 from tests.bench.support import TINY, Silent, plan, store_result, write
 from tests.support import complaint
 
 HEAD = f"kind: table1\nseeds: 2\ntuning_seeds: 3\nall: {{dataset: '{TINY}'}}\n"
-
-
-@pytest.mark.parametrize(
-    ("values", "best", "expected"),
-    [
-        ([1, 10, 100], 100, 1000),
-        ([1.0, 10.0, 100.0], 1.0, 0.1),
-        ([1, 10, 100], 10, None),
-        ([10, 50, 200], 200, 800),
-        ([1, 2, 3], 3, 4),  # 4.5
-        ([1, 2], 1, 0.5),  # nothing whole is below one
-        ([0, 5e-4], 5e-4, None),  # no step to go by
-        ([0, 5e-4, 1e-3], 1e-3, 2e-3),
-        (["coverage", "mean"], "mean", None),
-    ],
-)
-def test_beyond_by_hand(values: list, best: object, expected: float | None) -> None:
-    assert beyond(values, best) == pytest.approx(expected)
 
 
 class Scoring:
@@ -80,27 +62,6 @@ def test_what_settings_were_chosen_by_is_never_shown_as_a_result(tmp_path) -> No
     tuned = {run for _, row in suite.rows for point in row.points for run in point.runs if row.searched}
     assert len(shown) == 2
     assert not any(runs & tuned for runs in shown)
-
-
-@pytest.mark.parametrize(("best", "last"), [(1000, 1000), (1e9, 100 * 10.0**MOST_EXTENSIONS), (0.01, 0.01)])
-def test_a_grid_grows_where_the_best_lies_at_its_edge_up_to_a_limit(tmp_path, best: float, last: float) -> None:
-    row, engine, _ = searched(tmp_path, best, "[1.0, 10.0, 100.0]")
-    assert row.chosen.settings == {"ewc.strength": pytest.approx(last)}
-    assert [seed for strength, seed in engine.made if strength == pytest.approx(last)] == [100, 101, 102, 0, 1]
-
-
-def test_values_that_a_setting_cannot_have_are_not_tried(tmp_path) -> None:
-    path = write(tmp_path, "ipal: {grid: {ipal.alpha: [0.5, 0.9]}}", HEAD)
-    suite = plan(path, tune=True)
-
-    def engine(jobs, size, started):
-        for job in jobs:
-            store_result(job.runs, job.name, 50 + job.config.settings["alpha"], 50.0)
-            yield job, None
-
-    execute(suite, 1, Silent(), engine)
-    ((_, row),) = suite.rows
-    assert row.chosen.settings == {"ipal.alpha": 0.9}  # 1.62 is no damping
 
 
 def test_seeds_on_the_command_line_serve_for_both(tmp_path) -> None:

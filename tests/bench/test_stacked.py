@@ -11,7 +11,7 @@ import torch
 
 from ipal.backend.sparse import SparsePair, sparse_matmul
 from ipal.bench.interleave import Run, run_interleaved
-from ipal.bench.jobs import GroupRunner, JobGroup
+from ipal.bench.jobs import JobGroup, perform
 from ipal.config import EncoderConfig, TrainConfig, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.engine.executors.stacked import _Group, float_settings
@@ -274,6 +274,6 @@ def test_a_bench_stacks_where_it_is_asked_to(tmp_path: Path, sizes: list[int], m
     for suite, expected in zip(suites, ([], [2, 2] * 2), strict=True):
         sizes.clear()
         jobs = tuple(replace(job, runs=tmp_path / f"{len(expected)}") for job in suite.jobs.values())
-        assert list(GroupRunner()(JobGroup(jobs)).values()) == [None] * 4
+        assert list(perform(JobGroup(jobs)).values()) == [None] * 4
         assert sizes == expected
     assert [suite.benches[0].command.partition("x.yaml")[2] for suite in suites] == ["", " --stack 8"]

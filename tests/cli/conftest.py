@@ -9,7 +9,7 @@ import pytest
 
 from ipal import Analytic
 from ipal.data.datasets import Dataset
-from tests.cli.merge_and_forget_support import PER_CLASS, model, saved, those, view
+from tests.cli.merge_and_forget_support import model, saved, those, view
 from tests.cli.support import SMALL
 from tests.support import Command
 
@@ -33,15 +33,15 @@ def finished(command: Command, made_once: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def taught(command: Command, tiny: Dataset) -> Callable[..., Analytic]:
     """A model that learned the whole tiny graph, as m.safetensors."""
-    return lambda sums=PER_CLASS, **more: saved(model(sums).partial_fit(view(tiny, **more)), "m.safetensors")
+    return lambda **more: saved(model().partial_fit(view(tiny, **more)), "m.safetensors")
 
 
 @pytest.fixture
 def pair(command: Command, tiny: Dataset) -> Callable[..., None]:
     """a.safetensors with classes 0 to 2, b.safetensors with 3 to 5; b may have other settings."""
 
-    def make(sums: str = PER_CLASS, changes: dict[str, Any] | None = None) -> None:
-        saved(model(sums).partial_fit(view(tiny, those(tiny, 0, 1, 2))), "a.safetensors")
-        saved(model(**{"sums": sums, **(changes or {})}).partial_fit(view(tiny, those(tiny, 3, 4, 5))), "b.safetensors")
+    def make(changes: dict[str, Any] | None = None) -> None:
+        saved(model().partial_fit(view(tiny, those(tiny, 0, 1, 2))), "a.safetensors")
+        saved(model(**(changes or {})).partial_fit(view(tiny, those(tiny, 3, 4, 5))), "b.safetensors")
 
     return make

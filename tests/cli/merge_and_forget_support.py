@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from ipal import Analytic
@@ -17,14 +16,11 @@ from tests.closed_form.analytic_support import assert_same_sums, by_label
 
 SMALL: dict[str, Any] = {"width": 48, "steps": 2, "restart": (0.1, 0.4), "ridge": 0.1}
 SET = [f"analytic.{setting}" for setting in ("width=48", "steps=2", "restart=[0.1,0.4]", "ridge=0.1")]
-PER_CLASS, POOLED = "per-class", "pooled"
-SET.append(f"analytic.sums={PER_CLASS}")
 RUN = ["--method", "analytic", *(part for setting in SET for part in ("--set", setting)), "--threads", 1]
-BOTH = pytest.mark.parametrize("sums", [PER_CLASS, POOLED])
 
 
-def model(sums: str = PER_CLASS, **changes: Any) -> Analytic:
-    return Analytic(**{**SMALL, "sums": sums, **changes})
+def model(**changes: Any) -> Analytic:
+    return Analytic(**{**SMALL, **changes})
 
 
 def view(graph: Dataset, nodes: NDArray[Any] | None = None, **more: Any) -> Any:

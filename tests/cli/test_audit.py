@@ -9,13 +9,13 @@ from tests.cli.merge_and_forget_support import graphs_of
 from tests.cli.support import GRAPH, interrupted_run
 from tests.support import Command, complaint, write_graph
 
-PER_CLASS = ["--method", "analytic", "--set", "analytic.sums=per-class", "--set", "analytic.width=64"]
+SMALL = ["--method", "analytic", "--set", "analytic.width=256"]
 
 
 @pytest.fixture
 def closed_form(command: Command) -> Path:
-    """The folder of a run with one matrix a class."""
-    return Path(command("run", "--dataset", GRAPH, *PER_CLASS, "--json").json["run"]).resolve()
+    """The folder of a run of the closed form."""
+    return Path(command("run", "--dataset", GRAPH, *SMALL, "--json").json["run"]).resolve()
 
 
 def test_a_model_is_found_by_file_by_folder_and_by_a_part_of_its_name(command, closed_form, tmp_path):
@@ -40,8 +40,7 @@ def test_a_run_is_audited_in_the_graphs_it_was_taught_in(command, closed_form, t
     assert len(data["attempts"]["classes"]) == 5
     for attempt in data["attempts"]["classes"].values():
         assert attempt["compared"] == attempt["taught"]
-        assert attempt["from_matrix"]["span"]["members_inside"] == pytest.approx(1)
-        assert attempt["from_matrix"]["span"]["same_class_inside"] < 1
+    assert data["attempts"]["shared_matrix"]["span"]["members_inside"] == pytest.approx(1)
     shutil.copy(closed_form / "model.safetensors", tmp_path / "copy")
     copy = command("audit", "copy", "--data", GRAPH, "--json").json["data"]
     assert not copy["as_taught"]
@@ -62,7 +61,7 @@ def test_it_says_in_words_what_is_kept_and_what_that_reveals(command, closed_for
     assert plain.code == 0, plain.err
     words = " ".join(plain.out.split())
     assert "stores no raw node" in words
-    assert "fewer nodes (" in words
+    assert "One matrix of products serves all classes" in words
     assert "With --data GRAPH" in words
     words = " ".join(command("audit", "analytic", "--data", GRAPH).out.split())
     assert "Rows of raw features were looked for in the model (240 nodes): none found." in words

@@ -9,7 +9,7 @@ import pytest
 import ipal
 from ipal import Analytic
 from ipal.data.datasets import Dataset
-from tests.cli.merge_and_forget_support import BOTH, assert_same, counts, loaded, model, saved, view, write
+from tests.cli.merge_and_forget_support import assert_same, counts, loaded, model, saved, view, write
 from tests.support import Command, complaint
 
 
@@ -27,22 +27,21 @@ def test_a_renamed_class_in_a_file(
     assert 41 in loaded("other.safetensors").classes_.tolist()
 
 
-@BOTH
 def test_classes_merged_split_and_corrected_in_files(
-    command: Command, taught: Callable[..., Analytic], tiny: Dataset, sums: str
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset
 ) -> None:
-    taught(sums)
+    taught()
     parts = np.where((tiny.y == 2) & (np.arange(len(tiny.y)) % 2 == 0), 9, tiny.y)
     write("parts.npz", view(tiny), new_y=parts)
     assert "relabelled" in command("relabel", "m.safetensors", "--graph", "parts.npz").out
-    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=parts)), tiny)
+    assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny, y=parts)), tiny)
     right = np.where(np.arange(len(tiny.y)) % 9 == 0, 3, parts)
     write("right.npz", view(tiny, y=parts), new_y=right)
     assert "relabelled" in command("relabel", "m.safetensors", "--graph", "right.npz").out
-    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=right)), tiny)
+    assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny, y=right)), tiny)
     command("rename", "m.safetensors", 9, 2, "--to", 2)
     united = np.where(right == 9, 2, right)
-    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=united)), tiny)
+    assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny, y=united)), tiny)
     assert [one["what"] for one in loaded("m.safetensors").history_] == ["learned", "relabelled", "merged"]
 
 

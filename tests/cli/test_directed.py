@@ -65,7 +65,7 @@ def test_a_model_file_says_how_edges_were_learned(command: Command, tiny: Datase
     one_way.edge_index = edges[:, edges[0] < edges[1]]
     saved(model().partial_fit(both), "both.st")
     saved(model().partial_fit(both).partial_fit(one_way), "one-way.st")
-    assert [ipal.load(name).model_.schema.directed for name in ("both.st", "one-way.st")] == [False, True]
+    assert [ipal.load(name).model_.directed for name in ("both.st", "one-way.st")] == [False, True]
     write("g.npz", one_way)
     directed = {}
     for name in ("both.st", "one-way.st"):
@@ -73,9 +73,7 @@ def test_a_model_file_says_how_edges_were_learned(command: Command, tiny: Datase
     assert directed == {"both.st": False, "one-way.st": True}
 
 
-@pytest.mark.parametrize("said", [None, False])
-def test_a_server_takes_edges_as_the_model_learned_them_unless_told(run: Path, said: bool | None) -> None:
-    path = run / "model.safetensors"
-    served = Served(path, Limits(), directed=said)
-    assert served.loaded.directed is (said is None)
+def test_a_server_takes_edges_as_the_model_learned_them(run: Path) -> None:
+    served = Served(run / "model.safetensors", Limits())
+    assert served.loaded.facts()["directed"]
     served.close()

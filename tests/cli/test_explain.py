@@ -7,14 +7,14 @@ import pytest
 
 from ipal.data.datasets import load
 from ipal.estimator import files
-from ipal.estimator.explain import explained
+from ipal.estimator.explain import explain
 from tests.cli.support import GRAPH
 from tests.support import Command, complaint
 
 
 def test_it_prints_what_the_library_finds(command: Command, finished: Path) -> None:
     learner = files.load(finished / "model.safetensors")
-    expected = explained(learner, load(GRAPH).graph, 7).as_plain_data(3)
+    expected = explain(learner, load(GRAPH).graph, 7).as_plain_data(3)
     assert command("explain", finished.name, "--graph", GRAPH, "--node", 7, "--top", 3, "--json").json == expected
     text = command("explain", finished.name, "--graph", GRAPH, "--node", 7, "--top", 3).out
     assert expected["summary"] in text

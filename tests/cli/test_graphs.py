@@ -16,7 +16,6 @@ def test_a_graph_without_features_is_learned_from_and_the_record_says_how(comman
     write_graph(tmp_path / "bare.npz", x=None)
     options = ["--dataset", "bare.npz", "--set", "train.epochs=2", "--threads", 1]
     result = command("run", *options, "--json").json
-    assert result["data"]["features_looked_beyond_task"] is True
     assert "structural features" in result["data"]["preprocessing"]
     # No result on such features is called isolated without the remark, to people as to scripts.
     assert "structural" in command("run", *options).out

@@ -91,7 +91,6 @@ def test_a_file_that_is_there_is_replaced_only_by_force(command: Command, model:
         (["--graph", "bare.npz"], ["features a node", "trained on 5"]),
         (["--graph", "no-edges.npz"], ["lacks the array(s) edge_index"]),
         (["--graph", "learned.npz", "--nodes", "3,99"], ["--nodes names the node '99'", "0 to 39"]),
-        (["--graph", "learned.npz", "--nodes", "3,3"], ["Node 3 is named twice"]),
         (["--graph", "learned.npz", "--nodes", "9" * 5000], ["--nodes"]),
         (["--graph", "learned.npz", "--reject", "0.05"], ["not calibrated", "calibration=0.2"]),
     ],

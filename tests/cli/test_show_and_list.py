@@ -72,17 +72,7 @@ def test_a_run_is_shown_to_people(command: Command, finished: Path) -> None:
     for words in ("Accuracy (%)", f"{result['average_performance']:.2f} %", f"{result['average_forgetting']:.2f} %"):
         assert words in shown.out
     assert "no node is stored; 6 classes remembered" in shown.out
-    assert "train isolated" not in shown.out
-    assert f"ipal show {finished} --long" in shown.out.replace("\n", "")
-    full = command("show", finished.name, "--long").out
-    for words in (
-        "train isolated, test isolated",
-        "macro-F1",
-        "encoder weights",
-        "of which",
-        "Mean accuracy over tasks",
-    ):
-        assert words in full, words
+    assert f"ipal show {finished} --json" in shown.out.replace("\n", "")
 
 
 def test_a_matrix_that_is_too_wide_leaves_tasks_in_the_middle_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +84,7 @@ def test_a_matrix_that_is_too_wide_leaves_tasks_in_the_middle_out(monkeypatch: p
     console = render.PlainConsole()
     monkeypatch.setattr(render, "out", console)
     with console.capture() as capture:
-        console.print(render._matrix(content, full=False))
+        console.print(render._matrix(content))
     shown = capture.get()
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" in shown
@@ -145,12 +135,11 @@ def test_the_short_list_has_one_line_for_a_method_whatever_the_width(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    heading, *lines, legend, more = command("list", "methods").out.splitlines()
+    heading, *lines, legend = command("list", "methods").out.splitlines()
     assert heading.split() == ["name", "what", "it", "is"]
     assert [line.split()[0] for line in lines] == [row["name"] for row in command("list", "methods", "--json").json]
     assert [line.split()[0] for line in lines if " † " in line] == ["joint", "gem", "er-gnn"]
     assert "†" in legend
-    assert "--long" in more
 
 
 def test_the_version_is_told(command: Command) -> None:

@@ -50,7 +50,6 @@ def test_a_run_and_its_predictions_speak_of_the_users_names(command: Command, ta
     folder = Path(run["run"])
     assert json.loads((folder / "confusion.json").read_text())["classes"] == list(KINDS)
     assert folder.name.startswith(f"{tmp_path.name}-analytic")
-    assert "bot, human; shop" in command("show", "latest", "--long").out
 
     done = command("predict", "latest", "--graph", "./", "-o", "all.csv", "--json").json
     assert set(done["predicted"]) == set(KINDS)

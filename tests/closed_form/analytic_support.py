@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 import torch
 from hypothesis import settings
@@ -19,7 +18,6 @@ from ipal.estimator import files
 from ipal.state.snapshot import Snapshot
 
 few = settings(deadline=None, max_examples=8)
-POOLED_AND_PER_CLASS = pytest.mark.parametrize("sums", ["pooled", "per-class"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +42,9 @@ class Case:
         """All nodes of some classes."""
         return np.flatnonzero(np.isin(self.y, labels))
 
-    def model(self, sums: str, *parts: Iterable[int]) -> Analytic:
+    def model(self, *parts: Iterable[int]) -> Analytic:
         """A model that learned these nodes, part by part, in the one graph."""
-        learner = Analytic(sums=sums, **self.options)
+        learner = Analytic(**self.options)
         for part in parts:
             learner.partial_fit(self.data(part))
         return learner
@@ -112,10 +110,9 @@ def by_label(learner: Analytic) -> np.ndarray:
 
 
 def sums_by_label(learner: Analytic) -> tuple[torch.Tensor, ...]:
-    """Number of rows and their sum, and products: of every class, in the order of labels, or of all classes."""
+    """Number of rows and their sum of every class, in the order of labels, and products."""
     order, sums = np.argsort(learner.classes_), memory(learner).sums
-    gram = sums.gram if sums.kind == "pooled" else [sums.gram[c] for c in order]
-    return sums.count[order], sums.total[order], torch.stack(list(gram))
+    return sums.count[order], sums.total[order], sums.gram
 
 
 def assert_same_sums(a: Analytic, b: Analytic) -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ipal import Analytic, forget_class, forget_nodes, forget_rows
 from ipal.estimator import files
 from tests.closed_form.analytic_support import (
-    POOLED_AND_PER_CLASS,
     Refused,
     assert_same_model,
     case,
@@ -35,41 +34,38 @@ def assert_never_learned(learner: Analytic, never: Analytic) -> None:
 # ------------------------------------------------------------------ forgetting
 
 
-@POOLED_AND_PER_CLASS
 @few
 @given(case=cases, share=st.floats(0.05, 0.6))
-def test_forgetting_nodes_is_training_on_the_graph_without_them(case, sums, share):
+def test_forgetting_nodes_is_training_on_the_graph_without_them(case, share):
     train = np.sort(case.random.choice(case.nodes, 2 * len(case.nodes) // 3, replace=False))
     gone = case.random.choice(case.nodes, max(1, int(share * len(case.nodes))), replace=False)  # some never taught
     if not len(np.setdiff1d(train, gone)):
         return
-    learner = forget_nodes(case.model(sums, train), case.data(train, gone))
+    learner = forget_nodes(case.model(train), case.data(train, gone))
     rest = case.without(gone)
     stay = np.setdiff1d(case.nodes, gone)
-    never = rest.model(sums, np.flatnonzero(np.isin(stay, train)))
+    never = rest.model(np.flatnonzero(np.isin(stay, train)))
     assert_never_learned(learner, never)
     assert_same_model(learner, never, rest)
 
 
-@POOLED_AND_PER_CLASS
 @pytest.mark.parametrize("taught", [True, False])
-def test_forgetting_a_hub_redoes_all_that_it_reached(sums, taught):
+def test_forgetting_a_hub_redoes_all_that_it_reached(taught):
     one = case(21, width=64)
     hub = np.array([np.bincount(one.edges[0]).argmax()])
     train = one.nodes if taught else np.setdiff1d(one.nodes, hub)
-    learner = one.model(sums, train)
+    learner = one.model(train)
     before = solved(learner).weights.clone()
     forget_nodes(learner, one.data(train, hub))
     assert float((solved(learner).weights - before).norm() / before.norm()) > 1e-3
     rest = one.without(hub)
-    assert_same_model(learner, rest.model(sums, rest.nodes), rest)
+    assert_same_model(learner, rest.model(rest.nodes), rest)
 
 
-@POOLED_AND_PER_CLASS
-def test_all_nodes_of_a_graph_may_be_forgotten(sums):
+def test_all_nodes_of_a_graph_may_be_forgotten():
     one, label = case(6), case(6).classes[-1]
     own = one.without(np.flatnonzero(one.y != label))
-    learner = one.model(sums, np.flatnonzero(one.y != label))
+    learner = one.model(np.flatnonzero(one.y != label))
     before = solved(learner).weights.clone()
     forget_nodes(learner.partial_fit(own.data(own.nodes)), own.data(own.nodes, own.nodes))
     assert torch.equal(solved(learner).weights, before)
@@ -78,11 +74,10 @@ def test_all_nodes_of_a_graph_may_be_forgotten(sums):
 # ------------------------------------------------------------------ what is refused
 
 
-@POOLED_AND_PER_CLASS
-def test_what_was_never_learned_is_not_forgotten(sums):
+def test_what_was_never_learned_is_not_forgotten():
     one = case(31, width=64)
     learned, unknown = one.of(0, 1, 2), one.of(3)
-    learner = one.model(sums, learned)
+    learner = one.model(learned)
     with Refused(learner, "Class 3 was never learned", "known are 0, 1, 2"):
         forget_rows(learner, one.data(one.nodes, unknown))
     with Refused(learner, "Class 3 was never learned"):

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipal import NCM, Analytic, forget_class, forget_rows, merge_models, relabel
+from ipal import NCM, Analytic, forget_class, forget_rows, merge_models
 from ipal.closed_form.method import GIB
 from ipal.closed_form.ridge import RIDGES
 from ipal.closed_form.sums import numbers, rounded
@@ -18,7 +18,6 @@ from ipal.errors import CapacityError, ConfigError, StoreError
 from ipal.estimator import files
 from ipal.state.snapshot import Snapshot
 from tests.closed_form.analytic_support import (
-    POOLED_AND_PER_CLASS,
     Refused,
     assert_same_model,
     assert_same_sums,
@@ -34,28 +33,26 @@ from tests.closed_form.analytic_support import (
 # ------------------------------------------------------------------ learning, in any order and any pieces
 
 
-@POOLED_AND_PER_CLASS
 @few
 @given(case=cases)
-def test_the_order_and_grouping_of_classes_do_not_matter(case, sums):
-    whole = case.model(sums, case.nodes)
+def test_the_order_and_grouping_of_classes_do_not_matter(case):
+    whole = case.model(case.nodes)
     order = case.random.permutation(case.classes)
     cuts = np.sort(case.random.choice(np.arange(1, len(order)), 2, replace=False))
     parts = [case.of(*labels) for labels in np.split(order, cuts)]
-    assert_same_model(case.model(sums, *parts), whole, case)
+    assert_same_model(case.model(*parts), whole, case)
 
 
-@POOLED_AND_PER_CLASS
 @few
 @given(case=cases, pieces=st.integers(2, 8))
-def test_sums_are_the_same_to_the_bit_whatever_came_went_and_came_again(case, sums, pieces):
-    whole = case.model(sums, case.nodes)
+def test_sums_are_the_same_to_the_bit_whatever_came_went_and_came_again(case, pieces):
+    whole = case.model(case.nodes)
     parts = np.array_split(case.random.permutation(case.nodes), pieces)
     half = len(parts) // 2
-    shared = merge_models(case.model(sums, *parts[:half]), case.model(sums, *parts[half:]))
-    taken = forget_rows(case.model(sums, case.nodes), case.data(case.nodes, parts[0])).partial_fit(case.data(parts[0]))
+    shared = merge_models(case.model(*parts[:half]), case.model(*parts[half:]))
+    taken = forget_rows(case.model(case.nodes), case.data(case.nodes, parts[0])).partial_fit(case.data(parts[0]))
     gone = case.of(int(case.random.choice(case.classes)))
-    forgotten = case.model(sums, case.nodes)
+    forgotten = case.model(case.nodes)
     forget_class(forgotten, case.y[gone[0]], case.data(case.nodes))
     assert len(forgotten.classes_) == len(case.classes) - 1
     for other in (shared, taken, forgotten.partial_fit(case.data(gone))):
@@ -66,26 +63,15 @@ def rows_of(learner, one) -> np.ndarray:
     return rounded(torch.from_numpy(learner.embed(one.data(one.nodes))).double()).numpy()
 
 
-def test_weights_of_pooled_sums_are_those_of_the_ridge_written_out():
+def test_weights_are_those_of_the_ridge_written_out():
     one = case(8, steps=1, ridge=0.3)
-    learner = one.model("pooled", one.nodes)
+    learner = one.model(one.nodes)
     phi, number = rows_of(learner, one), len(one.classes)
     means = np.stack([phi[one.y == label].mean(axis=0) for label in one.classes])
     # Every class has its own mean and the scatter of all: that of their rows, of which a class has N / C in the mean.
     around = phi - means[one.y]
     gram = number / len(phi) * around.T @ around + means.T @ means
     expected = np.linalg.solve(gram + 0.3 * np.eye(len(gram)), means.T)
-    np.testing.assert_allclose(by_label(learner), expected, rtol=1e-6, atol=1e-9)
-
-
-def test_weights_of_sums_by_class_are_those_of_the_balanced_ridge_written_out():
-    one = case(8, steps=1, ridge=0.3)
-    learner = one.model("per-class", one.nodes)
-    phi = rows_of(learner, one)
-    targets = np.eye(len(one.classes))[one.y]
-    weight = 1 / np.bincount(one.y)[one.y]
-    gram = (phi * weight[:, None]).T @ phi + 0.3 * np.eye(phi.shape[1])
-    expected = np.linalg.solve(gram, (phi * weight[:, None]).T @ targets)
     np.testing.assert_allclose(by_label(learner), expected, rtol=1e-6, atol=1e-9)
 
 
@@ -96,7 +82,7 @@ def test_steps_and_restarts_follow_from_the_graphs_that_are_predicted(where, ste
     one = case(12, steps=None, restart=None, test_graph=where)
     said = replace(one, options={**one.options, "steps": 3, "restart": 0})
     for options, expected in ((one, (steps, restarts, steps)), (said, (3, (0,), 3))):
-        learner = options.model("pooled", one.nodes)
+        learner = options.model(one.nodes)
         made = memory(learner).map
         assert (made.steps, made.restarts, learner.model_.reach) == expected
 
@@ -105,43 +91,31 @@ def test_steps_and_restarts_follow_from_the_graphs_that_are_predicted(where, ste
 
 
 def test_the_memory_that_sums_may_take_by_hand():
-    # 32 columns are one panel of 32 * 32 numbers, of 4 bytes each in a file; for each class, or once.
+    # 32 columns are one panel of 32 * 32 numbers, of 4 bytes each in a file.
     assert numbers(32) == 1024
-    one = case(50, memory=3 * 4096 / GIB)
-    learner = one.model("per-class", one.of(0, 1, 2))
-    with Refused(learner, "4 classes take 1.5e-05 GiB", "analytic.sums=pooled", error=CapacityError):
-        learner.partial_fit(one.data(one.of(3)))
-    with Refused(learner, "analytic.memory", error=CapacityError):
-        merge_models(learner, one.model("per-class", one.of(3)))
-    with Refused(learner, "analytic.memory", error=CapacityError):
-        right = np.where(one.nodes == one.of(0)[0], 9, one.y)
-        relabel(learner, one.data(one.of(0, 1, 2)).update({"new_y": right}))
-    small = replace(one, options={**one.options, "memory": 4096 / GIB})
-    assert len(small.model("pooled", small.nodes).classes_) == len(one.classes)
+    one = case(50, memory=4096 / GIB)
+    assert len(one.model(one.nodes).classes_) == len(one.classes)
     fresh = Analytic(**{**one.options, "memory": 4095 / GIB})
-    with pytest.raises(
-        CapacityError, match=r"for . classes take .* GiB.*analytic\.memory=.*raise it, or set a width of"
-    ):
+    with pytest.raises(CapacityError, match=r"32 columns take .* GiB.*analytic\.memory=.*raise it, or set a width of"):
         fresh.partial_fit(one.data(one.nodes))
     assert not fresh.__sklearn_is_fitted__()
 
 
-@POOLED_AND_PER_CLASS
-def test_more_classes_than_columns_are_refused_and_change_nothing(sums):
+def test_more_classes_than_columns_are_refused_and_change_nothing():
     one = case(51, width=4)
-    learner = one.model(sums, one.of(0, 1, 2, 3))
+    learner = one.model(one.of(0, 1, 2, 3))
     new = replace(one, y=one.y + 4).data(one.of(0))
     with Refused(learner, "4 is too few columns for 5 classes", "set at least 5", error=ConfigError):
         learner.partial_fit(new)
     with Refused(learner, "analytic.width", error=ConfigError):
-        merge_models(learner, Analytic(**one.options, sums=sums).partial_fit(new))
+        merge_models(learner, Analytic(**one.options).partial_fit(new))
 
 
 def test_every_restart_needs_some_columns():
     one = case(52, width=7, restart=(0.1, 0.2))
     with pytest.raises(ConfigError, match=r"width=7 is too few columns for 2 restarts.*at least 8"):
-        one.model("pooled", one.of(0))
-    replace(one, options={**one.options, "width": 8}).model("pooled", one.of(0))
+        one.model(one.of(0))
+    replace(one, options={**one.options, "width": 8}).model(one.of(0))
 
 
 # ------------------------------------------------------------------ merging
@@ -149,7 +123,7 @@ def test_every_restart_needs_some_columns():
 
 def test_merged_models_that_share_classes_have_the_losses_of_both():
     one = case(14, ridge=None)
-    a, b = one.model("pooled", one.nodes[::2]), one.model("pooled", one.nodes[1::2])
+    a, b = one.model(one.nodes[::2]), one.model(one.nodes[1::2])
     merged = merge_models(a, b)
     mine, theirs, both = (memory(each).left_out for each in (a, b, merged))
     at = torch.tensor([merged.classes_.tolist().index(label) for label in b.classes_])
@@ -165,26 +139,25 @@ def test_merged_models_that_share_classes_have_the_losses_of_both():
 
 def test_models_that_map_nodes_differently_are_not_merged():
     one = case(4)
-    learner = one.model("pooled", one.of(0))
+    learner = one.model(one.of(0))
     others = {
         "analytic.width is 32 in one and 16": {"width": 16},
         "analytic.steps": {"steps": 3},
         "analytic.restart": {"restart": (0.2, 0.4)},
         "seed": {"seed": 1},
         "ridge": {"ridge": 0.5},
-        "analytic.sums": {"sums": "per-class"},
     }
     for word, changes in others.items():
-        other = Analytic(**{"sums": "pooled", **one.options, **changes}).partial_fit(one.data(one.of(1)))
+        other = Analytic(**{**one.options, **changes}).partial_fit(one.data(one.of(1)))
         with Refused(learner, "cannot be merged", word):
             merge_models(learner, other)
     named = one.data(one.of(1))
     named.y = one.y.astype(str)
     with Refused(learner, "numbers", "strings"):
-        merge_models(learner, Analytic(sums="pooled", **one.options).partial_fit(named))
+        merge_models(learner, Analytic(**one.options).partial_fit(named))
     narrow = replace(one, x=one.x[:, :-1])
     with Refused(learner, "number of features"):
-        merge_models(learner, narrow.model("pooled", one.of(1)))
+        merge_models(learner, narrow.model(one.of(1)))
     with Refused(learner, "learned nothing", error=ConfigError):
         merge_models(learner, Analytic())
     with Refused(learner, "A model of 'analytic' cannot be merged with one of 'ncm'"):
@@ -195,23 +168,20 @@ def test_defaults_said_and_unsaid_are_merged():
     one = case(15)
     unsaid = replace(one, options={**one.options, "steps": None, "restart": None})
     said = replace(one, options={**one.options, "steps": 10, "restart": 0.2})
-    both = merge_models(unsaid.model("pooled", one.of(0, 1)), said.model("pooled", one.of(1, 2)))
+    both = merge_models(unsaid.model(one.of(0, 1)), said.model(one.of(1, 2)))
     assert memory(both).sums.count.tolist() == [len(one.of(0)), 2 * len(one.of(1)), len(one.of(2))]
-    assert_same_sums(both, said.model("pooled", one.of(0, 1), one.of(1, 2)))
+    assert_same_sums(both, said.model(one.of(0, 1), one.of(1, 2)))
 
 
 # ------------------------------------------------------------------ state as a value
 
 
-@POOLED_AND_PER_CLASS
-def test_saved_and_loaded_sums_and_weights_are_the_same_bits(sums, tmp_path):
+def test_saved_and_loaded_sums_and_weights_are_the_same_bits(tmp_path):
     one = case(40, width=16, ridge=None, restart=(0.1, 0.4))
-    learner = one.model(sums, one.of(0, 1), one.of(2, 3))
+    learner = one.model(one.of(0, 1), one.of(2, 3))
     learner.save(tmp_path / "m")
     loaded = Analytic.load(tmp_path / "m")
-    gram = memory(loaded).sums.gram
-    assert {solved(loaded).weights.dtype, *(half.dtype for half in gram)} == {torch.float64}
-    assert len(gram) == (1 if sums == "pooled" else 4)
+    assert {solved(loaded).weights.dtype, memory(loaded).sums.gram.dtype} == {torch.float64}
     assert (solved(loaded).ridge, solved(loaded).scale) == (solved(learner).ridge, solved(learner).scale)
     assert equal(files.snapshot(loaded.model_), files.snapshot(learner.model_))
     for each in (learner, loaded):
@@ -221,7 +191,7 @@ def test_saved_and_loaded_sums_and_weights_are_the_same_bits(sums, tmp_path):
 
 def test_a_model_of_other_random_directions_is_refused(tmp_path):
     one = case(41)
-    found = files.snapshot(one.model("pooled", one.of(0, 1)).model_)
+    found = files.snapshot(one.model(one.of(0, 1)).model_)
     Snapshot(found.tensors, {**found.facts, "identity": "0" * 16}).save(tmp_path / "m")
     with pytest.raises(StoreError, match="random directions"):
         Analytic.load(tmp_path / "m")
@@ -235,5 +205,5 @@ def test_sparse_features_are_never_made_dense_before_they_are_projected(monkeypa
 
     for name in ("toarray", "todense"):
         monkeypatch.setattr(sp.csr_array, name, refuse)
-    learner = one.model("pooled", one.of(0, 1), one.of(2))
+    learner = one.model(one.of(0, 1), one.of(2))
     assert learner.predict(one.data(one.nodes)).shape == one.y.shape

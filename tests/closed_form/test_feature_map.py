@@ -74,7 +74,6 @@ def test_how_columns_are_shared_by_hand() -> None:
     parts = feature_map(5, 41, (0.1, 0.3)).parts
     assert [part.width for part in parts] == [20, 21]
     assert [part.columns.restart for part in parts] == [0.1, 0.3]
-    assert feature_map(5, 41, (0.1, 0.3)).inputs == 10
     assert len({part.columns.seed for part in parts}) == 2, "each has directions of its own"
 
 

@@ -28,9 +28,9 @@ from ipal.closed_form.ridge import (
     products_by_ridge,
     spaced,
 )
-from ipal.closed_form.sums import Kind, Normal, Rows, Sums, mirrored
+from ipal.closed_form.sums import Normal, Rows, Sums, mirrored
 from ipal.errors import NonFiniteError
-from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, case, memory, solved
+from tests.closed_form.analytic_support import case, memory, solved
 
 quick = settings(deadline=None, max_examples=25)
 CPU = torch.device("cpu")
@@ -40,9 +40,9 @@ def doubles(*rows: object) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def sums_of(kind: Kind, x: Tensor, labels: Tensor) -> tuple[Sums, Rows]:
+def sums_of(x: Tensor, labels: Tensor) -> tuple[Sums, Rows]:
     rows = Rows(x, labels, torch.Tensor.double)
-    return Sums.empty(kind, x.shape[1], CPU).grown(int(labels.max()) + 1).changed(1, rows), rows
+    return Sums.empty(x.shape[1], CPU).grown(int(labels.max()) + 1).changed(1, rows), rows
 
 
 # ------------------------------------------------------------------ scores
@@ -61,7 +61,7 @@ def by_both_ways(x: Tensor, labels: Tensor, normal: Normal, ridge: float) -> Ten
 
 def test_products_by_hand() -> None:
     # A + I = (3 1; 1 2), of inverse (2 -1; -1 3) / 5. The row (1, 0), the means (1, 1) and (0, 2) as columns.
-    normal = Normal(doubles([2, 99], [1, 1]), doubles([1, 0], [1, 2]), torch.ones(2), torch.ones(2), torch.zeros(2))
+    normal = Normal(doubles([2, 99], [1, 1]), doubles([1, 0], [1, 2]), torch.ones(2), 1.0, torch.zeros(2))
     expected = Products(doubles(2 / 5), doubles([1 / 5, -2 / 5]), doubles([3 / 5, 4 / 5], [4 / 5, 12 / 5]))
     (by_ridge,) = products_by_ridge(doubles([1, 0]), normal, [1.0])
     by_factor = products_by_factor(doubles([1, 0]), normal, factorise(normal.gram, 1.0))
@@ -73,7 +73,7 @@ def test_products_by_hand() -> None:
 def test_left_out_scores_by_hand() -> None:
     # One column. Class 0 has the rows 1 and 3, class 1 has 2 and 4: means 2 and 3, C / N = 1 / 2, k = 0.
     # A = (1 + 9 + 4 + 16) / 2 = 15. Without the row 1: A' = 14.5, means 3 and 3; with a ridge of 0.5: 1 * 3 / 15.
-    normal = Normal(doubles([15]), doubles([2, 3]), torch.tensor([2, 2]), torch.full((2,), 0.5), torch.zeros(2))
+    normal = Normal(doubles([15]), doubles([2, 3]), torch.tensor([2, 2]), 0.5, torch.zeros(2))
     for ridge, expected in ((0.5, 3 / 15), (1.5, 3 / 16)):
         found = by_both_ways(doubles([1]), torch.tensor([0]), normal, ridge)
         torch.testing.assert_close(found, doubles([expected, expected]))
@@ -86,17 +86,14 @@ def test_left_out_scores_by_hand() -> None:
     torch.testing.assert_close(found, doubles([3 / 15, 3 / 15]))
 
 
-@pytest.mark.parametrize("kind", ["pooled", "per-class"])
 @quick
 @given(seed=st.integers(0, 10**6), rows=st.integers(8, 20), width=st.integers(1, 8), power=st.floats(-3, 1))
-def test_leaving_a_row_out_is_building_the_matrices_without_it(
-    kind: Kind, seed: int, rows: int, width: int, power: float
-) -> None:
+def test_leaving_a_row_out_is_building_the_matrices_without_it(seed: int, rows: int, width: int, power: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, width, dtype=torch.float64, generator=generator)
     labels = torch.cat([torch.arange(6) % 3, torch.randint(0, 3, (rows - 6,), generator=generator)])  # two of each
     ridge, count = 10**power, torch.bincount(labels)
-    sums, given_rows = sums_of(kind, x, labels)
+    sums, given_rows = sums_of(x, labels)
     x = torch.cat([piece for piece, _ in given_rows.pieces(torch.arange(rows))])  # on their grid
     normal = sums.normal()
     found = by_both_ways(x, labels, normal, ridge)
@@ -104,9 +101,9 @@ def test_leaving_a_row_out_is_building_the_matrices_without_it(
         others = torch.arange(rows) != i
         means = torch.stack([x[others & (labels == c)].mean(dim=0) for c in range(3)])
         # Weights stay as they are with the row.
-        f = 3 / rows * torch.ones(3).double() if kind == "pooled" else 1 / count.double()
-        k = 1 - f * count
-        gram = (x[others].T * f[labels[others]]) @ x[others] + (means.T * k) @ means
+        f = 3 / rows
+        k = 1 - f * count.double()
+        gram = f * x[others].T @ x[others] + (means.T * k) @ means
         expected = x[i] @ torch.linalg.solve(gram + ridge * torch.eye(width).double(), means.T)
         torch.testing.assert_close(found[i], expected, rtol=1e-7, atol=1e-9)
 
@@ -202,10 +199,9 @@ def columns(found: LeftOut) -> tuple[list[int], list[int], list[int]]:
     return found.task.tolist(), found.place.tolist(), found.count.tolist()
 
 
-@pytest.mark.parametrize("kind", ["pooled", "per-class"])
-def test_losses_are_those_of_the_rows_that_were_left_out(kind: Kind) -> None:
+def test_losses_are_those_of_the_rows_that_were_left_out() -> None:
     x, labels = torch.rand(9, 4, dtype=torch.float64), torch.arange(9) % 2
-    sums, rows = sums_of(kind, x, labels)
+    sums, rows = sums_of(x, labels)
     found = LeftOut.empty(2, CPU).plus(sums, rows, 0, [0.1, 1.0])
     x = torch.cat([piece for piece, _ in rows.pieces(torch.arange(9))])
     scores = [left_out_scores(one, labels, sums.normal()) for one in products_by_ridge(x, sums.normal(), [0.1, 1.0])]
@@ -215,18 +211,18 @@ def test_losses_are_those_of_the_rows_that_were_left_out(kind: Kind) -> None:
             expected = log_losses(scores[number], labels, SCALES)[:, labels == c].sum(dim=1)
             torch.testing.assert_close(found.loss[c, number], expected)
     # Another task has rows of its own, only of the classes that it brought.
-    again = found.plus(sums, rows.chosen(torch.tensor([0])), 1, [0.1, 1.0])
+    again = found.plus(sums, replace(rows, labels=labels[:1], nodes=torch.tensor([0])), 1, [0.1, 1.0])
     assert columns(again) == ([0, 0, 1], [0, 1, 0], [5, 4, 1])
     assert torch.equal(again.loss[:2], found.loss)
     # A task of which no row can be left out has none.
-    alone, only = sums_of(kind, x[:1], labels[:1])
+    alone, only = sums_of(x[:1], labels[:1])
     assert LeftOut.empty(2, CPU).plus(alone, only, 0, [0.1, 1.0]).task.tolist() == []
 
 
 def test_wide_rows_are_left_out_of_the_narrower_model_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_out, "COLUMNS", 2)
     x, labels = torch.rand(9, 5, dtype=torch.float64), torch.arange(9) % 2
-    sums, rows = sums_of("pooled", x, labels)
+    sums, rows = sums_of(x, labels)
     found = LeftOut.empty(1, CPU).plus(sums, rows, 0, [0.1])
     x = torch.cat([piece for piece, _ in rows.pieces(torch.arange(9))])
     # Every second column, and rows about as long as before.
@@ -259,7 +255,7 @@ def test_losses_that_no_model_has_are_refused(name: str, values: list[int], word
 
 def test_scores_that_are_no_numbers_are_refused() -> None:
     x, labels = torch.rand(9, 4, dtype=torch.float64), torch.arange(9) % 2
-    sums, rows = sums_of("pooled", x, labels)
+    sums, rows = sums_of(x, labels)
     broken = replace(rows, expand=lambda some: some.double() * math.nan)
     with pytest.raises(NonFiniteError, match="leave-one-out scores"):
         LeftOut.empty(1, CPU).plus(sums, broken, 0, [0.1])
@@ -268,16 +264,15 @@ def test_scores_that_are_no_numbers_are_refused() -> None:
 # ------------------------------------------------------------------ a model
 
 
-@POOLED_AND_PER_CLASS
-def test_a_model_uses_the_ridge_and_the_scale_of_the_least_loss(sums) -> None:
+def test_a_model_uses_the_ridge_and_the_scale_of_the_least_loss() -> None:
     one = case(60, ridge=None)
-    found = one.model(sums, one.nodes)
+    found = one.model(one.nodes)
     losses = []
     for ridge in RIDGES:
-        fixed = Analytic(sums=sums, **{**one.options, "ridge": ridge}).partial_fit(one.data(one.nodes))
+        fixed = Analytic(**{**one.options, "ridge": ridge}).partial_fit(one.data(one.nodes))
         found_out = memory(fixed).left_out
         losses.append(float((found_out.loss / found_out.count[:, None, None]).mean(dim=0).min()))
     assert solved(found).ridge == RIDGES[int(np.argmin(losses))]
-    fixed = Analytic(sums=sums, **{**one.options, "ridge": solved(found).ridge}).partial_fit(one.data(one.nodes))
+    fixed = Analytic(**{**one.options, "ridge": solved(found).ridge}).partial_fit(one.data(one.nodes))
     assert torch.equal(solved(fixed).weights, solved(found).weights)
     assert solved(fixed).scale == solved(found).scale

@@ -15,7 +15,7 @@ from ipal.estimator.model import Model
 from ipal.estimator.settings import LearnerConfig
 from ipal.state.snapshot import Snapshot
 from tests import learning
-from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, equal
+from tests.closed_form.analytic_support import equal
 from tests.learning import learn
 
 
@@ -84,12 +84,11 @@ def test_the_only_node_of_a_class_judges_when_others_have_come():
 # ------------------------------------------------------------------ cheap
 
 
-@POOLED_AND_PER_CLASS
-def test_of_more_batches_only_losses_are_kept_a_row_for_every_class_in_one(sums: str, tmp_path: Path):
+def test_of_more_batches_only_losses_are_kept_a_row_for_every_class_in_one(tmp_path: Path):
     batches = batches_of(all_nodes())
     sizes = []
     for number in (5, 20):
-        model = learn(config(sums=sums), *batches[:number])
+        model = learn(config(), *batches[:number])
         files.save(model, tmp_path / "model")
         saved = Snapshot.load(tmp_path / "model").tensors
         kept = {name for name in saved if not name.startswith(("calibration", "generator"))}

@@ -12,7 +12,7 @@ from ipal.closed_form import method
 from ipal.closed_form.method import LEAST_SPREAD, MOST_LEVERAGE, mean_leverage, usual_scores
 from ipal.closed_form.ridge import factorise, ridge_weights
 from ipal.closed_form.sums import Normal, Rows, Sums
-from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, case, memory, solved
+from tests.closed_form.analytic_support import case, memory, solved
 
 CPU = torch.device("cpu")
 
@@ -23,9 +23,7 @@ def doubles(*rows: object) -> Tensor:
 
 # Class 0 is at (1, -1) and (1, 1), class 1 at (-2, 0) twice: means (1, 0) and (-2, 0), and by class
 # A = (1 0; 0 1) + (4 0; 0 0), of which (5 0; 0 0) are the means'.
-NORMAL = Normal(
-    doubles([5, 99], [0, 1]), doubles([1, -2], [0, 0]), torch.tensor([2, 2]), torch.full((2,), 0.5), torch.zeros(2)
-)
+NORMAL = Normal(doubles([5, 99], [0, 1]), doubles([1, -2], [0, 0]), torch.tensor([2, 2]), 0.5, torch.zeros(2))
 
 
 def test_usual_scores_by_hand() -> None:
@@ -56,8 +54,7 @@ def test_mean_leverage_of_rows_known_by_heart_is_the_most() -> None:
     assert mean_leverage(replace(NORMAL, count=torch.tensor([1, 1])), 1e-9) == MOST_LEVERAGE
 
 
-@POOLED_AND_PER_CLASS
-def test_usual_scores_of_a_model_are_about_those_of_nodes_it_has_not_seen(sums) -> None:
+def test_usual_scores_of_a_model_are_about_those_of_nodes_it_has_not_seen() -> None:
     random = torch.Generator().manual_seed(0)
     centres = torch.randn(3, 20, dtype=torch.float64, generator=random)
     labels = torch.arange(300) % 3
@@ -65,7 +62,7 @@ def test_usual_scores_of_a_model_are_about_those_of_nodes_it_has_not_seen(sums) 
     def drawn() -> Tensor:
         return centres[labels] + 0.8 * torch.randn(300, 20, dtype=torch.float64, generator=random)
 
-    kept = Sums.empty(sums, 20, CPU).grown(3).changed(1, Rows(drawn(), labels, torch.Tensor.double))
+    kept = Sums.empty(20, CPU).grown(3).changed(1, Rows(drawn(), labels, torch.Tensor.double))
     normal = kept.normal()
     weights = ridge_weights(factorise(normal.gram, 0.1), normal.mean)
     usual = usual_scores(normal, weights, mean_leverage(normal, 0.1))
@@ -78,7 +75,7 @@ def test_usual_scores_of_a_model_are_about_those_of_nodes_it_has_not_seen(sums) 
 
 def test_margins_and_novelty_of_a_model_are_measured_by_usual_scores() -> None:
     one = case(62, width=64)
-    learner = one.model("pooled", one.nodes)
+    learner = one.model(one.nodes)
     model, found = learner.model_, learner.model_.method.usual(memory(learner))
     assert found.mean.shape == (len(one.classes), len(one.classes))
     # The margin of a class mean, and the spread, in logarithms of probabilities.
@@ -96,7 +93,7 @@ def test_margins_and_novelty_of_a_model_are_measured_by_usual_scores() -> None:
 
 def test_the_leverage_of_a_wide_model_is_that_of_the_narrower_one_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     one = case(63, width=64)
-    learner = one.model("pooled", one.nodes)
+    learner = one.model(one.nodes)
     seen = []
     monkeypatch.setattr(method, "COLUMNS", 16)
     monkeypatch.setattr(method, "mean_leverage", lambda normal, ridge: seen.append(len(normal.gram)) or 0.0)

@@ -57,7 +57,7 @@ def test_a_model_reads_next_months_table(made: Callable[[], ipal.Learner], tmp_p
     model = made().partial_fit(graph_from(nodes, edges))
     model.save(tmp_path / "model.safetensors")
     model = ipal.load(tmp_path / "model.safetensors")
-    assert model.model_.schema.columns == kept_names(["size", "country=DE", "country=FR", "country=US"])
+    assert model.model_.columns == kept_names(["size", "country=DE", "country=FR", "country=US"])
 
     here = country != "US"
     some = {"country": country[here], "size": size[here], "id": np.arange(60)[here]}

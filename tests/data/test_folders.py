@@ -127,7 +127,7 @@ HEADERS = [
         pytest.param(change("indices", at=5, value=60), "does not fit", id="a neighbour too far"),
         pytest.param(change("indices", be=lambda a: a[::-1].copy()), "does not fit", id="neighbours out of order"),
         pytest.param(change("y", be=lambda a: a[:, None]), "does not fit", id="labels in a table"),
-        pytest.param(change("y", at=0, value=-2), "A label is -2: number the classes", id="negative labels"),
+        pytest.param(change("y", at=0, value=-2), "was changed after it was written", id="negative labels"),
         *(pytest.param(text, r"meta\.json is damaged", id=f"meta {text[:9]}") for text in METAS),
         *(pytest.param(header, r"y\.npy is missing, damaged or cut short", id=str(header[:20])) for header in HEADERS),
     ],

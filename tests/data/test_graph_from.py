@@ -7,7 +7,6 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 
 import ipal
@@ -33,11 +32,6 @@ def columns() -> tuple[dict[str, Any], dict[str, Any]]:
     nodes = {"id": IDS, "label": LABELS, "age": X[:, 0], "member": X[:, 1]}
     source, target, weight = zip(*ENDS, strict=True)
     return nodes, {"source": source, "target": target, "weight": weight}
-
-
-def matrix() -> sp.coo_array:
-    rows, places, values = [0, 1, 3, 1, 2, 0], [1, 2, 0, 0, 1, 3], [1, 0.5, 2, 1, 0.5, 2]
-    return sp.coo_array((values, (rows, places)), shape=(4, 4))
 
 
 def frames() -> Any:
@@ -70,7 +64,6 @@ def routes(folder: Path, weighted: bool) -> dict[str, Any]:
         drawn.add_node(number, label=label, a=a, b=b)
     drawn.add_weighted_edges_from(zip(*ONE_WAY.tolist(), weights.tolist(), strict=True))
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    adjacency = sp.coo_array((weights, ONE_WAY), shape=(4, 4))
     return {
         "dict": (arrays,),
         "dict of tensors": (tensors,),
@@ -78,14 +71,7 @@ def routes(folder: Path, weighted: bool) -> dict[str, Any]:
         "tables": (folder / "nodes.csv", folder / "edges.csv"),
         "columns": (nodes, edges),
         "networkx": (drawn,),
-        "SciPy": (adjacency,),
-        "array": (adjacency.toarray(),),
-        "tensor": (torch.from_numpy(adjacency.toarray()).to_sparse(),),
         "Data": (Data(**tensors, train_mask=torch.tensor([True, True, False, True])),),
-        "Data with adj_t": (
-            Data(x=tensors["x"], y=tensors["y"], adj_t=torch.from_numpy(adjacency.toarray().T).to_sparse(),
-                 train_mask=torch.tensor([True, True, False, True])),
-        ),
     }  # fmt: skip
 
 
@@ -96,8 +82,7 @@ def test_edges_run_both_ways_on_every_route_unless_said(tmp_path: Path, directed
     expected = forward if directed else forward | {(b, a): weight for (a, b), weight in forward.items()}
     said = {"directed": True} if directed else {}
     for route, given in routes(tmp_path, weighted).items():
-        more = {"x": X, "y": [0, 1, None, 2]} if route in ("SciPy", "array", "tensor") else {}
-        task = task_of(graph_from(*given, **said, **more))
+        task = task_of(graph_from(*given, **said))
         edges = list(map(tuple, task.graph.edges.T.tolist()))
         assert sorted(edges) == sorted(expected), route
         assert task.graph.is_weighted == weighted, route
@@ -211,8 +196,7 @@ def test_networkx_vectors_missing_attributes_and_directions() -> None:
         (lambda: graph_from({"x": X}), "cannot be made of a dict"),
         (lambda: graph_from({"x": X, "edge_index": [[0], [1]], "colour": 1}), "no part 'colour'"),
         (lambda: graph_from({"edge_index": [[0], [1]]}), "how many nodes"),
-        (lambda: graph_from(np.ones((3, 2)), x=X), "square"),
-        (lambda: graph_from(matrix(), x=X[:3]), r"one row per node; this one has the shape \(3, 2\)"),
+        (lambda: graph_from({"x": X[0], "edge_index": [[0], [1]]}), r"one row per node; this one has the shape \(2,\)"),
         (lambda: graph_from({"id": [1, 2], "a": [1]}, columns()[1]), "different lengths"),
         (lambda: graph_from({"id": [1, 2], "a": [1, "x"]}, columns()[1]), "type int and str"),
         (lambda: graph_from("nowhere/"), "does not exist"),
@@ -222,8 +206,3 @@ def test_networkx_vectors_missing_attributes_and_directions() -> None:
 def test_what_cannot_be_read_is_a_sentence(given: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
         given()
-
-
-def test_features_and_labels_go_with_a_matrix_alone() -> None:
-    with pytest.raises(ipal.ConfigError, match="adjacency matrix"):
-        graph_from(drawn(), x=X)

@@ -33,7 +33,6 @@ def test_the_gnn_benchmark_format_is_read_with_features_made_zero_and_one(tmp_pa
     assert dataset.y.tolist() == Y.tolist()
     assert dataset.split == (5, 2, 2, 2, 2, 2)
     assert "0/1" in dataset.preprocessing
-    assert not dataset.beyond_task
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -126,7 +125,6 @@ def test_a_plain_file_with_dense_features_is_read(tmp_path: Path) -> None:
     assert pairs(dataset.graph.edges) == UNDIRECTED
     assert dataset.split is None
     assert dataset.remark == ""
-    assert not dataset.beyond_task
 
 
 GOOD = sp.csr_array(COUNTS)

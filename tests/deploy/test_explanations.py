@@ -6,7 +6,7 @@ import pytest
 
 from ipal.data.datasets import Dataset
 from ipal.deploy.serving.bodies import JSON, json_body
-from ipal.estimator.explain import explained
+from ipal.estimator.explain import explain
 from ipal.estimator.model import Model
 from tests.deploy.conftest import Client
 from tests.deploy.support import BODIES, refused
@@ -18,13 +18,13 @@ def ask(client: Any, body: bytes, kind: str = JSON, query: str = "") -> Any:
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_a_node_is_explained_as_in_this_process(client: Client, known: Model, tiny: Dataset, kind: str) -> None:
-    expected = explained(known, tiny.graph, 3)
+    expected = explain(known, tiny.graph, 3)
     local = client()
     version = {"version": local.get("/memory").json()["version"]}
     assert ask(local, BODIES[kind](tiny.graph, [3]), kind).json() == version | expected.as_plain_data()
     other = next(label for label in known.labels if label not in (expected.predicted, expected.against))
     found = ask(local, BODIES[kind](tiny.graph, [3]), kind, f"?against={other}&top=2").json()
-    assert found == version | explained(known, tiny.graph, 3, other).as_plain_data(2)
+    assert found == version | explain(known, tiny.graph, 3, against=other).as_plain_data(2)
 
 
 @pytest.mark.parametrize(

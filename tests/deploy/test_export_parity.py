@@ -16,8 +16,7 @@ from onnxruntime import InferenceSession
 from ipal.closed_form.method import Analytic
 from ipal.config import EncoderConfig, run_config
 from ipal.data.streams import TaskStream
-from ipal.deploy.export import onnx_model, traced
-from ipal.deploy.export.check import difference, random_graphs
+from ipal.deploy.export import difference, onnx_model, random_graphs, traced
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
 from ipal.methods.base import Method
@@ -33,10 +32,9 @@ Case = tuple[type[Method], dict[str, Any]]
 PROJECTED = EncoderConfig(kind="appnp", layers=1, hidden=16, width=10, steps=4, restart=(0.1, 0.4))
 CASES: dict[str, Case] = {
     **{name: (METHODS[name], {}) for name in METHODS},
-    "distance": (NCM, {"nearness": "distance"}),
     "features as they are": (SLDA, {"steps": 0}),
     "wide features": (Analytic, {"width": 16, "restart": 0.2}),
-    "wide features, two restarts": (Analytic, {"width": 32, "steps": 3, "restart": (0.05, 0.4), "sums": "per-class"}),
+    "wide features, two restarts": (Analytic, {"width": 32, "steps": 3, "restart": (0.05, 0.4)}),
     "features without their neighbours": (Analytic, {"width": 40, "steps": 0}),
     **{f"encoder {kind}": (IPAL, {"encoder": EncoderConfig(kind=kind, hidden=12, width=12)}) for kind in ENCODERS},
     "propagated and projected": (IPAL, {"encoder": PROJECTED}),

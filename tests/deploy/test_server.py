@@ -185,7 +185,7 @@ def test_the_command_serves_and_stops_gracefully(model: Path, known: Model, tiny
         (["--host", "::"], ["--token-file"]),
         (["--host", "192.168.1.7"], ["--token-file"]),
         (["--token-file", "missing"], ["missing", "cannot be read"]),
-        (["--token-file", "empty"], ["empty", "openssl"]),
+        (["--token-file", "empty"], ["at least 16", "openssl"]),
         (["--token-file", "short"], ["at least 16"]),
         (["--host", "no.such.name.invalid", "--token-file", "good"], ["no.such.name.invalid", "--host"]),
         (["--max-bytes", "many"], ["--max-bytes", "many"]),

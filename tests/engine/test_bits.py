@@ -19,7 +19,7 @@ from torch import Tensor
 
 import ipal
 from ipal.backend.operators import operators
-from ipal.backend.propagated import _starts
+from ipal.backend.propagated import unit_columns
 from ipal.backend.runtime import Runtime
 from ipal.closed_form.feature_map import FeatureMap
 from ipal.closed_form.method import Analytic
@@ -35,7 +35,6 @@ from ipal.system import memory_budget
 from tests.estimator.test_estimator import assert_same_bits, data_of, make
 from tests.learning import learn, learned
 
-SUMS = pytest.mark.parametrize("sums", ["pooled", "per-class"])
 HERE = Runtime.of()
 # Stored nodes are NumPy's: what is saved of them is a copy.
 NUMPYS = ("memory.data.", "memory.tasks.", "memory.buffer.")
@@ -58,8 +57,7 @@ def assert_laid_out(model: Model) -> None:
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [(method, {}) for method in METHODS.values()]
-    + [(Analytic, {"sums": "per-class"}), (Analytic, {"width": 16}), (EWC, {"fisher": "batch"})],
+    [(method, {}) for method in METHODS.values()] + [(Analytic, {"width": 16}), (EWC, {"fisher": "batch"})],
     ids=lambda value: value.name if isinstance(value, type) else "-".join(map(str, value.values())) or "default",
 )
 def test_all_that_is_kept_lies_in_memory_as_it_does_after_loading(method, options, tiny_stream: TaskStream, tmp_path):
@@ -80,9 +78,8 @@ def test_a_checkpoint_is_a_value_that_going_on_does_not_change(method, tiny_stre
         assert torch.equal(tensor, before[name]), name
 
 
-@SUMS
-def test_loaded_models_merge_and_forget_to_the_bits_of_those_in_memory(sums, tiny_stream: TaskStream, tmp_path):
-    left, right = (make(Analytic, sums=sums, steps=1).partial_fit(data_of(tiny_stream, index)) for index in range(2))
+def test_loaded_models_merge_and_forget_to_the_bits_of_those_in_memory(tiny_stream: TaskStream, tmp_path):
+    left, right = (make(Analytic, steps=1).partial_fit(data_of(tiny_stream, index)) for index in range(2))
     loaded = []
     for name, learner in (("left", left), ("right", right)):
         learner.save(tmp_path / name)
@@ -114,7 +111,8 @@ def test_features_begin_where_torch_begins_its_own_memory():
         for width in (4, 2 * graph.num_nodes):  # projected, and as they are
             (part,) = FeatureMap(3, width, 1, (0.2,), 0, HERE).parts
             assert part.directions.data_ptr() % 64 == 0
-            assert [some.data_ptr() % 64 for _, some in _starts(graph, part.columns, HERE)] == [0]
+            directions = torch.from_numpy(part.columns.projection) if part.columns.is_projected else None
+            assert [some.data_ptr() % 64 for _, some in unit_columns(graph, directions, HERE)] == [0]
 
 
 # ---------------------------------------------------------------------- files

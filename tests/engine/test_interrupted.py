@@ -183,7 +183,7 @@ def test_a_refused_task_leaves_the_learner_as_it_was(method: type[Method], tiny_
 
 def test_forgetting_and_merging_interrupted_at_any_line_change_nothing(tiny_stream: TaskStream) -> None:
     def known(*tasks: int) -> Learner:
-        return taught(small(Analytic, steps=1, sums="per-class"), tiny_stream, *tasks)
+        return taught(small(Analytic, steps=1), tiny_stream, *tasks)
 
     other, before, others = known(2), known(0, 1), known(2)
     graphs = data, _ = [data_of(tiny_stream, task) for task in (0, 1)]

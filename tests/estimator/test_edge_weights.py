@@ -76,9 +76,9 @@ def test_weights_of_one_give_the_bits_of_no_weights_and_others_do_not(
     none, ones, heavy = (learn(small(method), *(task_of(weigh(data)) for data in given)) for weigh in weighing)
     assert_same_tensors(none, ones)
     graph, weighed = task_of(given[0]).graph, task_of(heavier(given[0])).graph
-    expected = none.scores(graph)
-    assert torch.equal(ones.scores(graph), expected)
-    for other in (heavy.scores(graph), none.scores(weighed)):
+    expected = none.forward(graph).scores
+    assert torch.equal(ones.forward(graph).scores, expected)
+    for other in (heavy.forward(graph).scores, none.forward(weighed).scores):
         assert (other - expected).abs().max() > 1e-4 * expected.abs().max()
 
 
@@ -96,12 +96,12 @@ def test_batches_of_everything_learn_what_whole_tasks_learn(
     sampled = learn(small(method, encoder=encoder, batch=everything), *tasks)
     limited = learn(small(method, encoder=encoder), *tasks, runtime=Runtime.of(budget=Budget(0)))
     graph = tasks[0].graph
-    expected = whole.scores(graph).detach()
+    expected = whole.forward(graph).scores.detach()
     for other in (sampled, limited):
-        torch.testing.assert_close(other.scores(graph).detach(), expected, rtol=1e-2, atol=1e-3)
+        torch.testing.assert_close(other.forward(graph).scores.detach(), expected, rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["gcn", "linear", "appnp", "sage", "gat", "gin", "skip"])
+@pytest.mark.parametrize("kind", ["gcn", "appnp", "sage", "gat", "skip"])
 def test_every_encoder_counts_the_weights_at_once_and_in_pieces(kind: str, tiny_stream: TaskStream) -> None:
     plain = tiny_stream.task(0)
     graph, _ = weighed_graph()
@@ -117,7 +117,7 @@ def test_every_encoder_counts_the_weights_at_once_and_in_pieces(kind: str, tiny_
     limited = replace(model, runtime=Runtime.of(budget=Budget(1)))
     torch.testing.assert_close(limited.embed(heavy), whole, atol=1e-5, rtol=1e-4)
     # A mean does not depend on the scale of weights; other sums over neighbours fade with them.
-    alone = Graph(x, type(graph.neighbours).none(40))
+    alone = Graph(x, np.zeros((2, 0), dtype=np.int64))
     faded = model.embed(unweighted if kind == "sage" else alone)
     torch.testing.assert_close(model.embed(barely), faded, atol=1e-4, rtol=1e-3)
 
@@ -143,8 +143,8 @@ def test_kept_tasks_keep_the_weights(weighted: TaskStream, tiny_stream: TaskStre
 
 @pytest.mark.parametrize(
     "wrong",
-    [np.ones(2, np.float32), np.full(1, -1, np.float32), np.full(1, np.nan, np.float32), np.ones(1)],
-    ids=["too many", "negative", "NaN", "float64"],
+    [np.ones(2, np.float32), np.full(1, -1, np.float32), np.full(1, np.nan, np.float32)],
+    ids=["too many", "negative", "NaN"],
 )
 def test_kept_weights_that_are_none_are_refused(wrong: np.ndarray) -> None:
     heavy = Neighbours.of_edges(np.array([[0], [1]]), 2, weights=np.full(1, 2, np.float32))
@@ -160,7 +160,7 @@ def test_saved_and_loaded_a_learner_goes_on_to_the_same_bits(method: str, weight
     first = learn(small(METHODS[method]), weighted.task(0), weighted.task(1))
     straight, graph = learn(first, weighted.task(2)), weighted.task(0).graph
     files.save(first, tmp_path / "model.safetensors")
-    assert torch.equal(files.load(tmp_path / "model.safetensors").scores(graph), first.scores(graph))
+    assert torch.equal(files.load(tmp_path / "model.safetensors").forward(graph).scores, first.forward(graph).scores)
     files.checkpoint(first).save(tmp_path / "checkpoint.safetensors")
     read = Snapshot.load(tmp_path / "checkpoint.safetensors")
     again = files.restored(first.config, read, CPU, whole=True, source="The checkpoint")

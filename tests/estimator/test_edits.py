@@ -22,7 +22,6 @@ from ipal.methods.ipal import IPAL
 from ipal.methods.pcl import PCL
 from ipal.methods.shared.prototypes import PrototypeMemory
 from tests.closed_form.analytic_support import (
-    POOLED_AND_PER_CLASS,
     Case,
     Refused,
     assert_same_model,
@@ -43,8 +42,8 @@ def labelled(case: Case, y: np.ndarray, train: Any = None, **more: Any) -> Data:
     return Data(x=case.x, edge_index=torch.from_numpy(case.edges), y=torch.from_numpy(y), train_mask=mask, **more)
 
 
-def taught(case: Case, y: np.ndarray, sums: str = "per-class") -> Analytic:
-    return Analytic(sums=sums, **case.options).partial_fit(labelled(case, y))
+def taught(case: Case, y: np.ndarray) -> Analytic:
+    return Analytic(**case.options).partial_fit(labelled(case, y))
 
 
 def assert_same_sums(a: Any, b: Any, case: Case) -> None:
@@ -95,16 +94,15 @@ def test_impossible_names_are_refused(old: Any, new: Any, words: str) -> None:
 # ------------------------------------------------------------------ merging
 
 
-@POOLED_AND_PER_CLASS
 @few
 @given(case=cases)
-def test_merged_classes_are_those_of_a_model_that_never_told_them_apart(case: Case, sums: str) -> None:
+def test_merged_classes_are_those_of_a_model_that_never_told_them_apart(case: Case) -> None:
     a, b = (int(label) for label in case.random.choice(case.classes, 2, replace=False))
     into = int(case.random.choice([a, b, 50]))
-    learner = taught(case, case.y, sums)
+    learner = taught(case, case.y)
     assert ipal.merge_classes(learner, [a, b], into=into) is learner
     united = np.where(np.isin(case.y, [a, b]), into, case.y)
-    assert_same_model(learner, taught(case, united, sums), case)
+    assert_same_model(learner, taught(case, united), case)
     assert learner.classes_.tolist().index(into) == min(a, b)
 
 
@@ -195,10 +193,9 @@ def test_impossible_mergers_are_refused(labels: list[int], into: int, words: str
         ipal.merge_classes(learner, labels, into=into)
 
 
-@POOLED_AND_PER_CLASS
-def test_what_was_left_out_of_merged_classes_is_added_up(sums: str) -> None:
+def test_what_was_left_out_of_merged_classes_is_added_up() -> None:
     graph = case(3, ridge=None)
-    learner = taught(graph, graph.y, sums)
+    learner = taught(graph, graph.y)
     before = memory(learner).left_out
     merged = memory(ipal.merge_classes(learner, [0, 2], into=0))
     after, place = merged.left_out, [0, 1, 0, *range(2, len(before.place) - 1)]
@@ -218,43 +215,40 @@ def test_what_was_left_out_of_merged_classes_is_added_up(sums: str) -> None:
 # ------------------------------------------------------------------ splitting and correcting
 
 
-@POOLED_AND_PER_CLASS
 @few
 @given(case=cases)
-def test_a_split_class_is_that_of_a_model_that_always_told_its_parts_apart(case: Case, sums: str) -> None:
+def test_a_split_class_is_that_of_a_model_that_always_told_its_parts_apart(case: Case) -> None:
     whole = np.where(case.y == case.classes[1], case.classes[0], case.y)
     own = np.isin(np.arange(len(whole)), np.flatnonzero(whole == case.classes[0]))
-    learner = taught(case, whole, sums)
+    learner = taught(case, whole)
     assert ipal.relabel(learner, labelled(case, whole, new_y=torch.from_numpy(case.y))) is learner
-    assert_same_model(learner, taught(case, case.y, sums), case)
+    assert_same_model(learner, taught(case, case.y), case)
     # Merged again, it is what it was; split in full, its old name is gone.
     other = labelled(case, whole, new_y=torch.from_numpy(np.where(own, case.y + 40, case.y)))
-    learner = ipal.relabel(taught(case, whole, sums), other)
+    learner = ipal.relabel(taught(case, whole), other)
     assert case.classes[0] not in learner.classes_
     ipal.merge_classes(learner, [case.classes[0] + 40, case.classes[1] + 40], into=case.classes[0])
-    assert_same_model(learner, taught(case, whole, sums), case)
+    assert_same_model(learner, taught(case, whole), case)
 
 
-@POOLED_AND_PER_CLASS
 @few
 @given(case=cases)
-def test_corrected_labels_are_those_of_a_model_that_was_taught_them(case: Case, sums: str) -> None:
+def test_corrected_labels_are_those_of_a_model_that_was_taught_them(case: Case) -> None:
     wrong = np.where(case.random.random(len(case.y)) < 0.2, case.random.permutation(case.y), case.y)
     if np.array_equal(wrong, case.y):
         return
-    learner = taught(case, wrong, sums)
+    learner = taught(case, wrong)
     ipal.relabel(learner, labelled(case, wrong, new_y=torch.from_numpy(case.y)))
-    assert_same_model(learner, taught(case, case.y, sums), case)
+    assert_same_model(learner, taught(case, case.y), case)
     # Where only those that were wrong are given, it is not the graph that taught.
-    learner, some = taught(case, wrong, sums), np.flatnonzero(wrong != case.y)
+    learner, some = taught(case, wrong), np.flatnonzero(wrong != case.y)
     with Refused(learner, "none that taught the model"):
         ipal.relabel(learner, labelled(case, wrong, some, new_y=torch.from_numpy(case.y)))
 
 
-@POOLED_AND_PER_CLASS
-def test_corrections_that_cannot_be_are_refused_and_change_nothing(sums: str) -> None:
+def test_corrections_that_cannot_be_are_refused_and_change_nothing() -> None:
     graph = case(3, width=128)
-    learner, data = taught(graph, graph.y, sums), graph.data(graph.nodes)
+    learner, data = taught(graph, graph.y), graph.data(graph.nodes)
     with Refused(learner, "data.new_y"):
         ipal.relabel(learner, data)
     with Refused(learner, "This changes nothing"):

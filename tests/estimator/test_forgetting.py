@@ -160,8 +160,8 @@ def test_that_edges_may_run_one_way_is_forgotten_with_the_only_node_for_which_th
     one_way = np.array([[np.flatnonzero(gone)[0]], [np.flatnonzero(months.month == 0)[0]]])
     months = replace(months, edges=np.concatenate([both, one_way], axis=1), directed=True)
     learner, never = months.taught(small()), months.without(gone).taught(small())
-    assert learner.model_.schema.directed
-    assert not never.model_.schema.directed
+    assert learner.model_.directed
+    assert not never.model_.directed
     ipal.forget_nodes(learner, marked(months, gone)[1:])
     must_be_equal(learner, never, exact=True)
 

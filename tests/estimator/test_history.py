@@ -7,7 +7,7 @@ import pytest
 
 import ipal
 from ipal import NCM, TaskStream
-from ipal.errors import ConfigError, StoreError
+from ipal.errors import StoreError
 from ipal.estimator import files, history
 from ipal.estimator.model import Model
 from ipal.methods import ncm
@@ -30,16 +30,13 @@ def test_runs_record_no_time_and_users_do(tiny_stream: TaskStream, monkeypatch: 
     (one,) = learner.history_
     assert one["time"] == "1970-01-01T00:00:00Z"
     assert one["nodes"] == len(graph.y)
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "soon")
-    with pytest.raises(ConfigError, match="SOURCE_DATE_EPOCH is 'soon'"):
-        ipal.rename_class(learner, 0, 9)
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
     assert ipal.rename_class(learner, 0, 9).history_[-1]["time"] > "2024"
 
 
 def test_merged_models_have_both_histories(tmp_path: Path) -> None:
     graph = case(2)
-    both = ipal.merge_models(*(graph.model("per-class", graph.of(label)) for label in (0, 1)))
+    both = ipal.merge_models(*(graph.model(graph.of(label)) for label in (0, 1)))
     assert [(one["what"], one["classes"]) for one in both.history_] == [
         ("learned", ["0"]),
         ("learned", ["1"]),

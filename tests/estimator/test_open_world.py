@@ -14,7 +14,7 @@ from ipal import ConfigError
 from ipal.data.graph import Graph
 from ipal.errors import DataError
 from ipal.estimator.model import Model
-from ipal.estimator.open_world import scores, unknown
+from ipal.estimator.open_world import calibration, unknown
 from ipal.estimator.open_world.calibration import LEVELS, sharpened
 from ipal.estimator.registry import METHODS as REGISTERED
 from ipal.methods.base import UsualMargins
@@ -58,10 +58,10 @@ def known(graph):
 def test_smoothed_by_hand():
     # A path 0 - 1 - 2: means over a node and its neighbours, once.
     path = Graph(np.ones((3, 1), dtype=np.float32), np.array([[0, 1, 1, 2], [1, 0, 2, 1]]))
-    found = scores.smoothed(torch.tensor([3.0, 0.0, 6.0]), path, times=1)
+    found = calibration.smoothed(torch.tensor([3.0, 0.0, 6.0]), path, times=1)
     assert found.tolist() == [1.5, 3.0, 3.0]
     # Twice: (1.5 + 3) / 2, (1.5 + 3 + 3) / 3, (3 + 3) / 2.
-    assert scores.smoothed(torch.tensor([3.0, 0.0, 6.0]), path).tolist() == [2.25, 2.5, 3.0]
+    assert calibration.smoothed(torch.tensor([3.0, 0.0, 6.0]), path).tolist() == [2.25, 2.5, 3.0]
 
 
 @pytest.mark.parametrize("directed", [False, True])
@@ -69,9 +69,11 @@ def test_own_shares_are_what_a_value_weighs_in_its_own_mean(directed):
     edges = np.array([[0, 1, 1, 3, 2], [1, 2, 3, 0, 0]])
     edges = edges if directed else np.concatenate([edges, edges[::-1]], axis=1)
     graph = Graph(np.ones((5, 1), dtype=np.float32), edges)
-    found = scores.own_shares(graph)
+    found = calibration.own_shares(graph)
     for node in range(5):
-        assert float(found[node]) == pytest.approx(float(scores.smoothed(torch.eye(5)[node].double(), graph)[node]))
+        assert float(found[node]) == pytest.approx(
+            float(calibration.smoothed(torch.eye(5)[node].double(), graph)[node])
+        )
 
 
 def test_sharpened_by_hand():
@@ -164,7 +166,6 @@ def test_a_small_task_does_not_calibrate():
         assert not model.model_.calibration
         with pytest.raises(ConfigError, match="learn a task of at least 64 training nodes and two classes"):
             model.predict(few, reject=0.05)
-    assert unknown.masked(np.array([1, 2]), np.array([True, False])).tolist() == [None, 2]
 
 
 def test_of_one_class_nothing_can_be_unlike_and_no_set_be_made(graph):

@@ -93,7 +93,7 @@ class Lockstep:
         self.asks.release()
         assert self.answers.acquire(timeout=60)
 
-    def finished(self, epochs: Generator[Epoch, None, State]) -> State:
+    def finished(self, epochs: Generator[Epoch, None, State], each: object) -> State:
         while True:
             try:
                 next(epochs)

@@ -35,7 +35,6 @@ OTHER = {
     "loss_strength": 0.0,
     "margin": 3.0,
     "memory": 3,
-    "nearness": "distance",
     "replay_strength": 0.5,
     "restart": 0.5,
     "rho": 0.3,
@@ -56,7 +55,6 @@ OTHER_OF = {
         "width": 16,
         "steps": 3,
         "restart": 0.5,
-        "sums": "per-class",
     },
     "adagauss": {"competing": "seen"},
     "pr": {"competing": "seen"},
@@ -86,7 +84,7 @@ def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, s
     for more in ({}, {setting: other}):
         model = learned(METHODS[method], tiny_stream, 2, **{**options, **more})
         with torch.no_grad():
-            said = model.probabilities(model.scores(test_split), test_split).numpy()
+            said = model.probabilities(model.forward(test_split).scores, test_split).numpy()
         kept = {name: t.numpy() for name, t in files.checkpoint(model).tensors.items() if name != "generator"}
         told.append([said, *(kept[name] for name in sorted(kept))])
     same = len(told[0]) == len(told[1]) and all(np.array_equal(a, b) for a, b in zip(*told, strict=True))
@@ -114,9 +112,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "dpcr": {"strength": 1.0, "softening": 2.0, "epsilon": 0.01, "share": 0.9999, "ridge": 0.001},
     "pr": {"competing": "current", "samples": 10},
     "pcl": {"tau": 0.07},
-    "ncm": {"tau": 0.07, "steps": 10, "restart": 0.3, "nearness": "cosine"},
+    "ncm": {"tau": 0.07, "steps": 10, "restart": 0.3},
     "slda": {"steps": 10, "restart": 0.15, "shrinkage": 0.5},
-    "analytic": {"width": 4096, "steps": None, "restart": None, "ridge": None, "sums": "pooled", "memory": 1.0},
+    "analytic": {"width": 4096, "steps": None, "restart": None, "ridge": None, "memory": 1.0},
 }
 # A value at each kind of limit, and one beyond it; none is allowed at an exclusive one.
 EDGES: dict[str, Callable[[Any], tuple[Any, Any]]] = {

@@ -1,5 +1,7 @@
 """What stands behind a row of the accuracy matrix."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.data.task import LabelledNodes, TestSplit
 from ipal.estimator.model import Prediction
-from ipal.evaluation.evaluate import confusion, counted, evaluate, recalls
+from ipal.evaluation.evaluate import confusion, evaluate
 from ipal.evaluation.rows import Row
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
@@ -18,9 +20,8 @@ from tests.support import Watcher
 
 def test_confusion_counts_by_hand():
     truth, predicted = np.array([0, 0, 0, 1, 1]), np.array([0, 2, 2, 1, 0])
-    found = confusion(counted(predicted, truth))
+    found = confusion(Counter(zip(truth.tolist(), predicted.tolist(), strict=True)))
     assert found == {"0": {"0": 1, "2": 2}, "1": {"0": 1, "1": 1}}
-    assert recalls(found) == {"0": 100 * (1 / 3), "1": 50.0}
 
 
 class Shown:

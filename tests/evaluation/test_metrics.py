@@ -50,15 +50,6 @@ def test_learning_accuracy_by_hand() -> None:
     assert metrics.learning_accuracy(Scores(MATRIX)) == pytest.approx(90)
 
 
-def test_macro_f1_by_hand() -> None:
-    # a: 3 of 4 right and 1 of b taken for it, F1 = 6 / (6 + 1 + 1). b: 1 of 2 right, 1 of a taken for it: 2 / (2 + 2).
-    # c: none of its 2 nodes right, nothing taken for it: 0. d is only ever a wrong answer and is no class of the mean.
-    # e has no test node.
-    found = {"a": {"a": 3, "b": 1}, "b": {"a": 1, "b": 1}, "c": {"d": 2}, "e": {"e": 0}}
-    assert metrics.macro_f1(Scores(MATRIX, confusion=found)) == pytest.approx(100 * (6 / 8 + 2 / 4 + 0) / 3)
-    assert metrics.macro_f1(Scores(MATRIX)) is None
-
-
 def test_forward_transfer_by_hand() -> None:
     # Tasks 2 and 4 were tested before they were learned, among 4 and 5 classes: ((40 - 25) + (10 - 20)) / 2.
     before = [None, Before(accuracy=40.0, chance=25.0), None, Before(accuracy=10.0, chance=20.0)]
@@ -88,24 +79,16 @@ def test_area_under_accuracy_by_hand() -> None:
 
 def test_overall_accuracy_by_hand() -> None:
     # Three of four nodes of a, and none of the two of b.
-    assert metrics.overall_accuracy(Scores(MATRIX, confusion={"a": {"a": 3, "b": 1}, "b": {"a": 2}})) == 50.0
+    assert metrics.overall_accuracy(Scores(MATRIX, confusions=[{"a": {"a": 3, "b": 1}, "b": {"a": 2}}])) == 50.0
     assert metrics.overall_accuracy(Scores(MATRIX)) is None
 
 
 def test_accuracy_over_all_nodes_after_every_task_by_hand() -> None:
     first, last = {"a": {"a": 3, "b": 1}}, {"a": {"a": 4}, "b": {"a": 1, "b": 0}}
-    scores = Scores(MATRIX[:2, :2], confusion=last, earlier=[first])
+    scores = Scores(MATRIX[:2, :2], confusions=[first, last])
     assert metrics.class_accuracy(scores) == 50.0  # 4 of 4 and none of 1
     assert metrics.mean_overall_accuracy(scores) == pytest.approx((75 + 80) / 2)
     assert metrics.mean_class_accuracy(scores) == pytest.approx((75 + 50) / 2)
-
-
-def test_without_what_was_taken_for_what_after_every_task_there_is_no_mean() -> None:
-    last = {"a": {"a": 4}}
-    for scores in (Scores(MATRIX), Scores(MATRIX, confusion=last), Scores(MATRIX, confusion=last, earlier=[last])):
-        assert metrics.mean_overall_accuracy(scores) is None
-        assert metrics.mean_class_accuracy(scores) is None
-    assert metrics.class_accuracy(Scores(MATRIX)) is None
 
 
 def test_a_metric_that_is_no_number_is_not_defined() -> None:
@@ -121,19 +104,16 @@ def test_stored_scores_are_those_after_each_task() -> None:
     rows = [[None if np.isnan(value) else value for value in row] for row in MATRIX.tolist()]
     result = {
         "accuracy_matrix": rows,
-        "validation": {},
         "before_learning": [None, {"accuracy": 9.0, "chance": 4.0}, None],
     }
     confusion = {"classes": ["7", "8"], "after_task": [[(0, 0, 2)], [(0, 1, 2)], [(0, 0, 1), (1, 0, 5)]]}
     first, second, third = metrics.stored_scores(result, confusion)
-    assert (first.test.tolist(), first.validation, list(first.before)) == ([[90.0]], None, [None])
-    assert second.confusion == {"7": {"8": 2}}
-    assert third.confusion == {"7": {"7": 1}, "8": {"7": 5}}
-    assert list(third.earlier) == [first.confusion, second.confusion]
+    assert (first.test.tolist(), list(first.before)) == ([[90.0]], [None])
+    assert third.confusions == [{"7": {"7": 2}}, {"7": {"8": 2}}, {"7": {"7": 1}, "8": {"7": 5}}]
+    assert second.confusions == third.confusions[:2]
     assert metrics.measured(third)["forward_transfer"] == 5.0
-    assert [one.confusion for one in metrics.stored_scores(result, None)] == [None] * 3
     batched = {"along": {"batch": [1, 2, 4], "test": [1.0, 2.0, 3.0]}, "protocol": {"batches": [2, 1, 1]}}
-    assert [one.along for one in metrics.stored_scores(result | batched, None)] == [
+    assert [one.along for one in metrics.stored_scores(result | batched, confusion)] == [
         [1.0, 2.0],
         [1.0, 2.0],
         [1.0, 2.0, 3.0],
@@ -146,7 +126,6 @@ PREDICTED = np.array([0, 0, 0, 2, 0])
 
 
 def test_accuracy_is_counted_over_true_classes_by_hand() -> None:
-    assert metrics.per_class_recall(PREDICTED, TRUTH) == {0: 75.0, 1: 0.0}
     assert metrics.balanced_accuracy(PREDICTED, TRUTH) == pytest.approx((75 + 0) / 2)
     assert metrics.micro_accuracy(PREDICTED, TRUTH) == pytest.approx(100 * 3 / 5)
 

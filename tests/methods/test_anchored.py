@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
-from ipal.engine.trainer import Training
+from ipal.engine.trainer import Training, numbered
 from ipal.estimator.model import Model
 from ipal.estimator.open_world import calibration
 from ipal.methods.bare import Bare
@@ -33,7 +33,7 @@ def anchor(model: Model) -> Anchor:
 
 
 def outputs(model: Model, task: Task) -> Tensor:
-    return model.compute.outputs(model.state.network, model.numbered(task))
+    return model.compute.outputs(model.state.network, numbered(task, model.labels))
 
 
 def term(training: Training, name: str) -> Tensor:
@@ -70,7 +70,10 @@ def test_ewc_sums_the_fisher_information_of_tasks_node_by_node(tiny_stream: Task
     for task in (tiny_stream.task(index) for index in range(2)):
         start = model = learn(start, task)
         named = dict(model.network.named_parameters())
-        likelihood, rows = outputs(model, task).log_softmax(dim=1), model.rows(task.labels)
+        likelihood, rows = (
+            outputs(model, task).log_softmax(dim=1),
+            torch.from_numpy(numbered(task, model.labels).labels),
+        )
         for index, row in enumerate(rows):
             parts = torch.autograd.grad(likelihood[index, row], list(named.values()), retain_graph=True)
             for name, part in zip(named, parts, strict=True):
@@ -105,7 +108,7 @@ def test_ewc_by_batch_is_the_squared_gradient_of_the_mean_and_another_quantity(t
     task = tiny_stream.task(0)
     model, per_node = (learned(EWC, tiny_stream, 1, fisher=kind) for kind in ("batch", "per-node"))
     named, batch, single = dict(model.network.named_parameters()), anchor(model).importance, anchor(per_node).importance
-    loss = F.cross_entropy(outputs(model, task), model.rows(task.labels))
+    loss = F.cross_entropy(outputs(model, task), torch.from_numpy(numbered(task, model.labels).labels))
     for name, part in zip(named, torch.autograd.grad(loss, list(named.values())), strict=True):
         torch.testing.assert_close(batch[name], part.square())
         # A mean of squares is never below the square of the mean.
@@ -121,7 +124,7 @@ def test_mas_importance_is_the_mean_over_the_nodes_of_all_tasks(tiny_stream: Tas
     for task in tasks:
         start = model = learn(start, task)
         slopes = length_gradient(outputs(model, task).detach())
-        own.append(network_importance(model.network, model.numbered(task), slopes, torch.abs, CPU))
+        own.append(network_importance(model.network, numbered(task, model.labels), slopes, torch.abs, CPU))
     first, second = (len(task.nodes) for task in tasks)
     for name, value in anchor(model).importance.items():
         before = own[0].get(name, torch.zeros(()))

@@ -11,7 +11,7 @@ from ipal.errors import DataError, NonFiniteError
 from ipal.methods.efc import drifted_means, feature_consolidation, feature_matrix
 from ipal.methods.polo import corrected_prototypes, density_prototype, pseudo_features
 from ipal.methods.slda import discriminant
-from ipal.nn.propagated_features import lengths, propagated, walked
+from ipal.nn.compute import GraphCompute
 from tests.methods.equations_support import HERE, close, graph
 from tests.numbers import normal
 
@@ -161,32 +161,14 @@ def test_discriminant_without_any_variance_is_finite() -> None:
     assert offsets.isfinite().all()
 
 
-def test_walked_by_hand() -> None:
+def test_propagated_rows_and_their_lengths_by_hand() -> None:
     # A path of three: degrees with loops 2, 3 and 2, so the ends keep 1/2, the middle 1/3, and edges carry 1 / sqrt(6).
-    path = graph(np.array([[-6.0], [0.0], [0.0]], dtype=np.float32), [[0, 1], [1, 2]])
-    start, root = np.array([[6.0], [0.0], [0.0]], dtype=np.float32), math.sqrt(6)
-    np.testing.assert_allclose(walked(path, start, 0, 0.5, HERE), start)
-    np.testing.assert_allclose(walked(path, start, 1, 0.0, HERE), [[3], [root], [0]], rtol=1e-6)
-    # 3/2 + root/root, 3/root + root/3 = root/2 + root/3, root/root.
-    np.testing.assert_allclose(walked(path, start, 2, 0.0, HERE), [[2.5], [5 * root / 6], [1]], rtol=1e-6)
-    # A third comes back in every step: 2/3 of (3, root, 0) and 2 are (4, 2 root / 3, 0), of which one hop gives
-    # 2 + 2/3, 4/root + 2 root/9 = 8 root/9, 2/3.
-    np.testing.assert_allclose(
-        walked(path, start, 2, 1 / 3, HERE), [[16 / 9 + 2], [16 * root / 27], [4 / 9]], rtol=1e-6
-    )
-    # Of features, unit rows: the first is -1, the others stay zero.
-    np.testing.assert_allclose(propagated(path, 1, 0.0, HERE), [[-0.5], [-root / 6], [0]], rtol=1e-6)
-    np.testing.assert_allclose(lengths(path, 1, 0.0, HERE), [0.5, root / 6, 1e-12], rtol=1e-6)
-    assert propagated(path, 1, 0.0, HERE) is propagated(path, 1, 0.0, HERE)
-
-
-def test_the_transposed_polynomial_moves_to_the_other_side_of_a_product() -> None:
-    random = np.random.default_rng(0)
-    some = graph(random.normal(size=(8, 3)), random.integers(0, 8, (2, 20)).tolist(), undirected=False)
-    assert not some.symmetric
-    x, members = (random.normal(size=(8, width)).astype(np.float32) for width in (3, 2))
-    turned = walked(some, members, 4, 0.3, HERE, turned=True)
-    np.testing.assert_allclose(turned.T @ x, members.T @ walked(some, x, 4, 0.3, HERE), rtol=1e-4, atol=1e-5)
+    path, root = graph(np.array([[-6.0], [0.0], [0.0]], dtype=np.float32), [[0, 1], [1, 2]]), math.sqrt(6)
+    compute = GraphCompute(HERE)
+    # Of unit rows: the first is -1, the others stay zero.
+    np.testing.assert_allclose(compute.propagated(path, 1, 0.0), [[-0.5], [-1 / root], [0]], rtol=1e-6)
+    np.testing.assert_allclose(compute.lengths(path, 1, 0.0), [0.5, 1 / root, 1e-12], rtol=1e-6)
+    assert compute.propagated(path, 1, 0.0) is compute.propagated(path, 1, 0.0)
 
 
 def test_a_covariance_without_an_inverse_is_answered_with_a_sentence() -> None:

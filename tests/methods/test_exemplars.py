@@ -12,6 +12,7 @@ from ipal.backend.operators import operators
 from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
+from ipal.engine.trainer import numbered
 from ipal.errors import StoreError
 from ipal.estimator import files
 from ipal.methods.classifier import node_cross_entropy
@@ -98,7 +99,7 @@ def test_er_gnn_keeps_the_best_nodes_of_every_class_without_edges(choice, tiny_s
         task = tiny_stream.task(index)
         model = learn(model, task)
         f = model.compute.embeddings(model.network, task)
-        rows, buffer = model.rows(task.labels), model.state.memory.buffer
+        rows, buffer = torch.from_numpy(numbered(task, model.labels).labels), model.state.memory.buffer
         crowd = strangers_nearby(f, rows, 1.0)
         inside = {row.tobytes() for row in buffer.graph.x}
         for label in rows.unique():
@@ -234,7 +235,6 @@ def test_parts_at_their_bounds_are_a_graph(kind: type) -> None:
         ("x_indices", np.array([0, 2])),
         ("x_indices", np.array([-1, 1])),
         ("x_indptr", np.array([0, 1, 2])),
-        ("x_indptr", np.array([0, 1, 1, 1])),
         ("x_indptr", np.array([0, 1, 1, 3])),
         ("x_indptr", np.array([1, 1, 1, 2])),
         ("x_indptr", np.array([0, 2, 1, 2])),

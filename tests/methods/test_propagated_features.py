@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.neighbors import NearestCentroid
 
+from ipal.backend.propagated import BLOCK
 from ipal.backend.runtime import Runtime
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
@@ -23,13 +23,14 @@ from ipal.methods.shared.exemplars import disjoint_union
 from ipal.methods.shared.propagated_features import FeatureSums
 from ipal.methods.shared.scatter import ScatterMemory
 from ipal.methods.slda import SLDA
-from ipal.nn import propagated_features
-from ipal.nn.propagated_features import COLUMNS_AT_ONCE, lengths, propagated
+from ipal.nn import compute
+from ipal.nn.compute import GraphCompute
 from ipal.state.value import flatten
 from ipal.system import free_memory
 from ipal.system.memory_budget import Budget
 from tests.learning import CPU, config, learn, learned
 
+COMPUTE = GraphCompute(CPU)
 USUAL = (10, 0.15)
 """Steps and restart, where nothing is set."""
 
@@ -38,7 +39,7 @@ BOTH = pytest.mark.parametrize("method", [NCM, SLDA], ids=lambda m: m.name)
 
 def by_label(model: Model, graph: Graph) -> np.ndarray:
     """Scores with the classes in the order of their labels."""
-    return model.scores(graph).numpy()[:, np.argsort(model.labels)]
+    return model.forward(graph).scores.numpy()[:, np.argsort(model.labels)]
 
 
 @BOTH
@@ -56,7 +57,7 @@ def test_the_order_of_tasks_does_not_matter_and_all_at_once_gives_the_same(metho
 @BOTH
 def test_a_class_that_comes_in_parts_is_the_class_that_comes_whole(method, tiny_stream: TaskStream):
     task = tiny_stream.task(0)
-    order = np.argsort(propagated(task.graph, *USUAL, CPU)[task.nodes, 0], kind="stable")  # parts that differ
+    order = np.argsort(COMPUTE.propagated(task.graph, *USUAL)[task.nodes, 0], kind="stable")  # parts that differ
     first, second = (Task(task.graph, task.nodes[half], task.labels[half]) for half in np.array_split(order, 2))
     parts, whole = learn(config(method), first, second), learn(config(method), task)
     np.testing.assert_allclose(by_label(parts, task.graph), by_label(whole, task.graph), rtol=1e-3, atol=1e-3)
@@ -70,37 +71,28 @@ def test_sparse_features_are_learned_as_dense_ones_are(method, steps, tiny_strea
     thin = Task(Graph(sp.csr_array(task.graph.x), task.graph.edges), task.nodes, task.labels)
     dense, sparse = (learn(config(method, steps=steps), one) for one in (task, thin))
     np.testing.assert_allclose(
-        sparse.scores(thin.graph).numpy(), dense.scores(task.graph).numpy(), rtol=1e-3, atol=1e-3
+        sparse.forward(thin.graph).scores.numpy(), dense.forward(task.graph).scores.numpy(), rtol=1e-3, atol=1e-3
     )
-
-
-def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStream):
-    model = learned(NCM, tiny_stream, 3, nearness="distance")
-    x, y = training_rows(tiny_stream)
-    centroids = NearestCentroid().fit(x, y)
-    for index in range(3):
-        graph = tiny_stream.task(index).graph
-        assert np.array_equal(model.predict_graph(graph).labels, centroids.predict(propagated(graph, *USUAL, CPU)))
 
 
 def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: TaskStream):
     task = tiny_stream.task(0)
     model = learned(NCM, tiny_stream, 1)
     longer = Graph(7 * task.graph.x, task.graph.edges)
-    first, second = (model.probabilities(model.scores(graph), graph).numpy() for graph in (task.graph, longer))
+    first, second = (model.probabilities(model.forward(graph).scores, graph).numpy() for graph in (task.graph, longer))
     np.testing.assert_allclose(second, first, rtol=1e-4, atol=1e-6)
     # A probability ratio is the exponential of a difference of cosines, divided by tau.
     assert np.abs(np.log(first[:, 0] / first[:, 1])).max() <= 2 / model.method.tau + 1e-4
     nothing = Graph(np.zeros((1, 16), dtype=np.float32), np.zeros((2, 0), dtype=np.int64))
-    assert model.scores(nothing).tolist() == [[0.0, 0.0]]
-    assert model.probabilities(model.scores(nothing), nothing).tolist() == [[0.5, 0.5]]
+    assert model.forward(nothing).scores.tolist() == [[0.0, 0.0]]
+    assert model.probabilities(model.forward(nothing).scores, nothing).tolist() == [[0.5, 0.5]]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_sums_and_products_are_those_of_propagated_features(steps, tiny_stream: TaskStream):
     task = tiny_stream.task(0)
     model = learned(NCM, tiny_stream, 1, steps=steps)
-    x, sums = propagated(task.graph, steps, model.config.method.restart, CPU), model.state.memory
+    x, sums = COMPUTE.propagated(task.graph, steps, model.config.method.restart), model.state.memory
     for row, label in enumerate(model.labels):
         own = x[task.nodes[task.labels == label]]
         np.testing.assert_allclose(sums.sum[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
@@ -125,7 +117,7 @@ def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskS
     agree = []
     for index in range(3):
         graph = tiny_stream.task(index).graph
-        agree.append(model.predict_graph(graph).labels == reference.predict(propagated(graph, *USUAL, CPU)))
+        agree.append(model.predict_graph(graph).labels == reference.predict(COMPUTE.propagated(graph, *USUAL)))
     assert np.mean(np.concatenate(agree)) > 0.99
 
 
@@ -145,9 +137,6 @@ def test_scores_of_class_means_by_hand():
     torch.testing.assert_close(
         NCM(tau=0.5).mean_logs(sums), torch.tensor([[2, 0, half], [0, 2, half], [half, half, 2]])
     )
-    # By distance, of (1, 0) and (0, 3): twice the products, less the square of the other.
-    sums = FeatureSums(torch.tensor([[2.0, 0], [0, 3]]), torch.tensor([2, 1]))
-    assert NCM(tau=0.5, nearness="distance").mean_logs(sums).tolist() == [[2, -18], [-2, 18]]
 
 
 def test_slda_covariance_is_the_one_within_classes(tiny_stream: TaskStream):
@@ -163,7 +152,7 @@ def training_rows(stream: TaskStream) -> tuple[np.ndarray, np.ndarray]:
     """Propagated features and labels of all training nodes."""
     tasks = [stream.task(index) for index in range(len(stream))]
     return (
-        np.concatenate([propagated(task.graph, *USUAL, CPU)[task.nodes] for task in tasks]),
+        np.concatenate([COMPUTE.propagated(task.graph, *USUAL)[task.nodes] for task in tasks]),
         np.concatenate([task.labels for task in tasks]),
     )
 
@@ -184,7 +173,7 @@ def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
     chunks = Neighbours.chunks
     monkeypatch.setattr(Neighbours, "chunks", lambda self, most=50: chunks(self, min(most, 50)))
     found = learn(config(method), *again, runtime=Runtime.of(budget=Budget(0)))
-    scores = [found.scores(task.graph) for task in again]
+    scores = [found.forward(task.graph).scores for task in again]
     rows = found.method.propagated(again[0].graph, found.compute)
     assert all("normalised" not in vars(task.graph) for task in again)
     assert isinstance(rows, np.memmap)
@@ -192,30 +181,31 @@ def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
     for name in ("sum", "count") if exact else ():
         assert torch.equal(*(getattr(model.method.statistics(model.state.memory), name) for model in (found, expected)))
     for task, score in zip(tasks, scores, strict=True):
-        torch.testing.assert_close(score, expected.scores(task.graph), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(score, expected.forward(task.graph).scores, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_columns_are_propagated_some_at_a_time(sparse: bool, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("directed", [False, True])
+def test_rows_lengths_products_and_sums_are_those_of_dense_matrices(
+    sparse: bool, directed: bool, monkeypatch: pytest.MonkeyPatch
+):
     random = np.random.default_rng(1001)
-    x = random.standard_normal((9, 2 * COLUMNS_AT_ONCE + 1), dtype=np.float32)
-    edges = np.array([[0, 1, 2, 5], [3, 4, 5, 6]])
-    graph = Graph(sp.csr_array(x) if sparse else x, np.concatenate([edges, edges[::-1]], axis=1))
-    widths, walked = [], propagated_features.walked
-
-    def watched(graph: Graph, start: np.ndarray, steps: int, restart: float, runtime: Runtime) -> np.ndarray:
-        widths.append(start.shape[1])
-        return walked(graph, start, steps, restart, runtime)
-
-    monkeypatch.setattr(propagated_features, "walked", watched)
-    monkeypatch.setattr(propagated_features, "VALUES_AT_ONCE", 300)
-    found = propagated(graph, 2, 0.25, Runtime.of(budget=Budget(0)))
-    assert widths == [COLUMNS_AT_ONCE, COLUMNS_AT_ONCE, 1]
-    assert found.dtype == np.float32
+    x, edges = random.standard_normal((9, 2 * BLOCK + 1), dtype=np.float32), np.array([[0, 1, 2, 5], [3, 4, 5, 6]])
+    edges = edges if directed else np.concatenate([edges, edges[::-1]], axis=1)
+    graph = Graph(sp.csr_array(x) if sparse else x, edges)
+    monkeypatch.setattr(compute, "ROWS_AT_ONCE", 4)
+    here = GraphCompute(Runtime.of(budget=Budget(0)))
+    found = here.propagated(graph, 2, 0.25)
+    assert (type(found), found.dtype) == (np.memmap, np.float32)
     a, unit = graph.normalised, x / np.linalg.norm(x, axis=1, keepdims=True)
     expected = 0.75 * (a @ (0.75 * (a @ unit) + 0.25 * unit)) + 0.25 * unit
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(lengths(graph, 2, 0.25, CPU), np.linalg.norm(expected, axis=1), rtol=1e-5)
+    close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+    close(found, expected)
+    close(here.lengths(graph, 2, 0.25), np.linalg.norm(expected, axis=1))
+    weights = random.standard_normal((3, x.shape[1]), dtype=np.float32)
+    close(here.products(graph, torch.from_numpy(weights), 2, 0.25), expected @ weights.T, atol=1e-5)
+    sums = here.class_sums(Task(graph, np.array([8, 3, 5]), np.array([1, 0, 1])), 3, 2, 0.25)
+    close(sums, [expected[3], expected[8] + expected[5], 0 * expected[0]])
 
 
 def test_slda_asks_for_room_for_its_covariance_first(monkeypatch):

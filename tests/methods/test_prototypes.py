@@ -256,6 +256,6 @@ def test_probabilities_are_the_softmax_of_cosines_by_temperature(method, tiny_st
     cosines = losses.cosine(model.embed(graph), prototypes(model).mean)
     # A difference of cosines of d is odds of e^(2 d).
     odds = torch.exp(2 * (cosines[:, 0] - cosines[:, 1]))
-    p = model.probabilities(model.scores(graph), graph)
+    p = model.probabilities(model.forward(graph).scores, graph)
     torch.testing.assert_close(p[:, 0] / p[:, 1], odds, rtol=1e-4, atol=0)
     torch.testing.assert_close(p.sum(dim=1), torch.ones(len(p)))

@@ -112,7 +112,7 @@ def test_methods_ask_the_encoder_how_wide_embeddings_are(method: str, tiny_strea
     some = tiny_stream.task(1).graph
     assert model.embed(some).shape == (some.num_nodes, 16)
     files.save(model, tmp_path / "model.safetensors")
-    assert torch.equal(files.load(tmp_path / "model.safetensors").scores(some), model.scores(some))
+    assert torch.equal(files.load(tmp_path / "model.safetensors").forward(some).scores, model.forward(some).scores)
 
 
 # ------------------------------------------------------------------ made once, read in any way
@@ -155,7 +155,7 @@ def test_what_is_open_is_decided_by_the_test_graphs_and_saved_as_numbers(
     again = files.load(tmp_path / "model.safetensors")
     assert again.config.given["encoder"] == settings.encoder
     graph = tiny_stream.task(1).graph
-    assert torch.equal(again.scores(Graph(graph.x, graph.neighbours)), model.scores(graph))
+    assert torch.equal(again.forward(Graph(graph.x, graph.neighbours)).scores, model.forward(graph).scores)
     other = learner_config(IPAL, {**settings.given, "test_graph": "seen"})
     assert other.encoder.restart == (0.2,), "what was open stays open"
 

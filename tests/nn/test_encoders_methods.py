@@ -53,7 +53,7 @@ def test_anchored_methods_keep_an_importance_of_every_parameter(
 def test_methods_learn_with_every_encoder(method: str, kind: str, tiny_stream: TaskStream) -> None:
     encoder = EncoderConfig(kind=kind, hidden=8, width=4)
     model = learn(config(METHODS[method], epochs=1, encoder=encoder), tiny_stream.task(0), tiny_stream.task(1))
-    assert model.scores(tiny_stream.task(1).graph).isfinite().all()
+    assert model.forward(tiny_stream.task(1).graph).scores.isfinite().all()
 
 
 def test_wrong_encoders_get_a_sentence() -> None:

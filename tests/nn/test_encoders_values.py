@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from ipal.backend import attention
 from ipal.backend.sparse import SparseMatrix
@@ -39,33 +39,11 @@ def plain(kind: str, **config: Any) -> Encoder:
     return encoder(kind, 1, hidden=1, width=1, heads=1, **config)
 
 
-def test_linear_by_hand() -> None:
-    # Two rows pass below zero and come back: no activation was between. A pair of nodes is averaged.
-    pair = graph([[1], [3]], [[0], [1]])
-    network = set_to(plain("linear"), weights=[-2.0, -3.0], biases=[0.5, 1.0])
-    # -2 * 2 + 0.5 = -3.5; -3 * -3.5 + 1 = 11.5
-    torch.testing.assert_close(embedded(network, pair), torch.full((2, 1), 11.5))
-
-
 def test_sage_by_hand() -> None:
     # Means of neighbours 2, 2.5, 2. First layer: 2 * mean - own + 1 = 4, 4, 1; means 4, 2.5, 4.
     # Second: mean + 10 own = 44, 42.5, 14.
     network = set_to(plain("sage"), weights=[2.0, 1.0], own_weights=[-1.0, 10.0], biases=[1.0, 0.0])
     torch.testing.assert_close(embedded(network, PATH), torch.tensor([[44.0], [42.5], [14.0]]))
-
-
-def test_gin_by_hand() -> None:
-    # Sums of neighbours 2, 5, 2; with 1.5 times the own 3.5, 8, 8; inner 2 x - 10 = -3, 6, 6, after ReLU 0, 6, 6; outer
-    # -x + 4 = 4, -2, -2, after ReLU 4, 0, 0. Second layer: sums 0, 4, 0, no own (1 - 1); inner the same; outer 3 x + 1.
-    network = set_to(
-        plain("gin"),
-        weights=[2.0, 1.0],
-        biases=[-10.0, 0.0],
-        epsilons=[0.5, -1.0],
-        outer_weights=[-1.0, 3.0],
-        outer_biases=[4.0, 1.0],
-    )
-    torch.testing.assert_close(embedded(network, PATH), torch.tensor([[1.0], [13.0], [1.0]]))
 
 
 def test_skip_by_hand() -> None:
@@ -111,9 +89,9 @@ def test_aggregation_rows_by_hand() -> None:
 # ------------------------------------------------------------------ how networks start
 
 
-def test_linear_starts_with_a_projection_that_keeps_lengths_and_then_the_identity() -> None:
-    config = EncoderConfig(kind="linear", hidden=6, width=6, layers=3)
-    network = ENCODERS["linear"](20, config, torch.Generator().manual_seed(0))
+def test_appnp_starts_with_a_projection_that_keeps_lengths_and_then_the_identity() -> None:
+    config = EncoderConfig(kind="appnp", hidden=6, width=6, layers=3)
+    network = ENCODERS["appnp"](20, config, torch.Generator().manual_seed(0))
     first, *others = network.weights
     torch.testing.assert_close(first.T @ first, torch.eye(6), rtol=0, atol=1e-5)
     assert all(torch.equal(weight, torch.eye(6)) for weight in others)
@@ -152,14 +130,6 @@ def stock_gat(p: dict[str, Tensor]) -> nn.Module:
     return with_values(GATConv(len(p["weights"]), width, heads), values | {"bias": p["biases"]})
 
 
-def stock_gin(p: dict[str, Tensor]) -> nn.Module:
-    fan_in, fan_out = p["weights"].shape
-    network = nn.Sequential(nn.Linear(fan_in, fan_out), nn.ReLU(), nn.Linear(fan_out, fan_out))
-    values = {"nn.0.weight": p["weights"].T, "nn.0.bias": p["biases"], "eps": p["epsilons"]}
-    values |= {"nn.2.weight": p["outer_weights"].T, "nn.2.bias": p["outer_biases"]}
-    return with_values(GINConv(network, train_eps=True), values)
-
-
 def with_values(layer: nn.Module, values: dict[str, Tensor]) -> nn.Module:
     layer.load_state_dict({name: value.detach() for name, value in values.items()})
     layer.kinds = list(values)
@@ -168,10 +138,8 @@ def with_values(layer: nn.Module, values: dict[str, Tensor]) -> nn.Module:
 
 STOCK: dict[str, tuple[Callable[[dict[str, Tensor]], nn.Module], list[str]]] = {
     "gcn": (stock_gcn, ["weights", "biases"]),
-    "linear": (stock_gcn, ["weights", "biases"]),
     "sage": (stock_sage, ["weights", "own_weights", "biases"]),
     "gat": (stock_gat, ["weights", "keys", "queries", "biases"]),
-    "gin": (stock_gin, ["weights", "biases", "epsilons", "outer_weights", "outer_biases"]),
 }
 
 
@@ -183,7 +151,7 @@ def test_outputs_and_gradients_are_those_of_stock_layers(kind: str, some: Graph,
     reference = [make_stock(dict(p)) for p in network.layers()]
     hidden = torch.from_numpy(some.x.toarray() if isinstance(some.x, sp.csr_array) else some.x)
     for number, layer in enumerate(reference):
-        hidden = layer(hidden if number == 0 or kind == "linear" else hidden.relu(), torch.from_numpy(some.edges))
+        hidden = layer(hidden if number == 0 else hidden.relu(), torch.from_numpy(some.edges))
     got = embedded(network, some)
     torch.testing.assert_close(got, hidden, rtol=1e-4, atol=1e-5)
     # Any scalar will do, as long as every embedding counts differently.
@@ -207,7 +175,7 @@ def test_activations_are_those_that_are_set(kind: str, activation: str) -> None:
     found = embedded(encoder(kind, 7, activation=activation, last_activation=activation), some)
     function = getattr(nn.functional, activation) if activation != "tanh" else torch.tanh
     torch.testing.assert_close(found, function(embedded(without, some)))
-    if kind != "linear" and activation != "relu":
+    if activation != "relu":
         assert not torch.allclose(embedded(without, some), embedded(encoder(kind, 7), some), atol=1e-4)
 
 

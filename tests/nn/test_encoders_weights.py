@@ -54,13 +54,9 @@ def attended(a: Tensor, x: Tensor, p: dict[str, Tensor]) -> Tensor:
 
 LAYERS: dict[str, Layer] = {
     "gcn": lambda a, x, p: propagated(a, x) @ p["weights"] + p["biases"],
-    "linear": lambda a, x, p: propagated(a, x) @ p["weights"] + p["biases"],
     "appnp": lambda a, x, p: x @ p["weights"] + p["biases"],
     "skip": lambda a, x, p: propagated(a, x) @ p["weights"] + x @ p["own_weights"] + p["biases"],
     "sage": lambda a, x, p: mean(a, x) @ p["weights"] + x @ p["own_weights"] + p["biases"],
-    "gin": lambda a, x, p: (
-        ((a @ x + (1 + p["epsilons"]) * x) @ p["weights"] + p["biases"]).relu() @ p["outer_weights"] + p["outer_biases"]
-    ),
     "gat": lambda a, x, p: attended(a, x, p) + p["biases"],
 }
 
@@ -77,7 +73,7 @@ def by_matrices(kind: str, network: Encoder, some: Graph, layers: list[dict[str,
         hidden = LAYERS[kind](a, hidden, p)
         if "scales" in p:
             hidden = layer_norm(hidden, p["scales"].shape, p["scales"], p["shifts"])
-        hidden = hidden if kind == "linear" or number == len(layers) - 1 else hidden.relu()
+        hidden = hidden if number == len(layers) - 1 else hidden.relu()
     return hidden
 
 

@@ -286,23 +286,3 @@ def test_ipal_distils_by_the_equation_that_is_asked_for(distillation: str, equat
     lam = training.context.mixing.draw((4, 3), draws)
     then, now = (losses.mixed_affinity(each[chosen], mu, lam) for each in (before, f))
     close(got, equation(now, then, losses.keep_consistent(then)))
-
-
-@pytest.mark.parametrize("distillation", ["ipad", "ipad-printed"])
-@pytest.mark.parametrize("products", ["cosine", "raw"])
-def test_many_old_classes_are_distilled_in_pieces(
-    distillation: str, products: str, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = begun(small_ipal(distillation=distillation, products=products, subset=4), tiny_stream.task(0))
-    shapes = [(9, 4), (9, 4), (7, 4)]
-    f, before, mu = (normal(*shape, seed=seed).detach().float() for seed, shape in enumerate(shapes))
-    f.requires_grad_()
-
-    def with_gradient() -> tuple[Tensor, Tensor]:
-        loss = distilled(training, f, before, mu)
-        return loss.detach(), torch.autograd.grad(loss, f)[0]
-
-    whole = with_gradient()
-    for values in (1, 2 * 4 * 7):  # one old class at a time, and two
-        monkeypatch.setattr("ipal.nn.losses.AFFINITIES_AT_ONCE", values)
-        torch.testing.assert_close(with_gradient(), whole)

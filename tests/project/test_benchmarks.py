@@ -208,7 +208,7 @@ def test_the_server_answers_sound_and_hostile_requests(lines: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of a process")
 def test_a_memory_limit_holds(printed: Printed) -> None:
     lines = printed("memory_limits.py", "--methods", "ncm", "--limit", "1GB", repeats=1)
-    (row,) = re.findall(r"\| ncm \| 1.00 \| full \| (\S+) \| (\S+) \|", lines)
+    (row,) = re.findall(r"\| ncm \| 1.00 \| full graphs \| (\S+) \| (\S+) \|", lines)
     assert 0.1 < float(row[1]) < float(row[0]) < 1
 
 

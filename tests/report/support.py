@@ -43,7 +43,7 @@ def write_result(
     names = [name for task in classes for name in task]
     after_task = [[]] * size if confusion is None else list(confusion)
     counted = {"classes": names, "after_task": after_task}
-    scores = stored_scores({"accuracy_matrix": triangle, "validation": {}}, counted if confusion else None)[-1]
+    scores = stored_scores({"accuracy_matrix": triangle}, counted)[-1]
     result = {
         "method": config.method,
         "title": paper.title(config.method),
@@ -80,7 +80,6 @@ def write_result(
             "stores_all_tasks": config.method == "joint",
             "nodes_behind_class": dict.fromkeys(names, 30),
         },
-        "plugins": {},
         **more,
     }
     folder = RunStore(runs).folder_for(config)
@@ -138,7 +137,7 @@ def write_entry(
     **more: Any,
 ) -> ManifestRow:
     """A row with one run for each score, seeds from 0."""
-    more = {"grid": {}, "tried": (), "failures": (), **more}
+    more = {"grid": {}, "tried": (), "failures": {}, **more}
     options = {name: more.pop(name) for name in ("seconds", "protocol", "validation") if name in more}
     names = [
         write_run(runs, dataset, method, seed, six_tasks(score, forgetting), settings, stores=stores, **options)
@@ -187,7 +186,7 @@ def write_grid(runs: Path, name: str, dataset: str, scores: Mapping[float, Seque
         runs=points[0].runs,
         grid={"ipal.gamma": tuple(scores)},
         tried=tuple(points),
-        failures=(),
+        failures={},
     )
     return write_manifest(runs, name, [entry], "figure6", dataset)
 
@@ -273,10 +272,11 @@ class Parsed(HTMLParser):
     def text(self) -> str:
         return " ".join(" ".join(self.texts).split())
 
-    def data(self, name: str) -> Any:
-        """What the page's block of data holds: charts or facts."""
+    @property
+    def charts(self) -> Any:
+        """What the page's block of data holds."""
         packed = next(text for attributes, text in self.scripts if attributes.get("id") == "packed")
-        return json.loads(gzip.decompress(base64.b64decode(packed)))[name]
+        return json.loads(gzip.decompress(base64.b64decode(packed)))
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.tags if name == tag]

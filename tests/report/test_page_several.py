@@ -19,12 +19,11 @@ def test_runs_that_differ_in_the_seed_make_one_row(tmp_path: Path):
     assert "−19.00 ± 1.00" in page.text
     assert "IPAL, gamma=0.7" in page.text
     assert "Joint †" in (tmp_path / "page.html").read_text()
-    charts = page.data("charts")
+    charts = page.charts
     lines = {trace["name"]: trace for trace in charts["comparison1-dynamics"]["traces"]}
     assert lines["IPAL, gamma=0.7"]["y"][-1] == 220 / 3
     assert [name for name, line in lines.items() if "low" in line] == ["IPAL"], "a row of one seed has no spread"
-    assert len(charts["comparison1-matrix"]["changes"]) == 3
-    assert len(page.data("facts")["runs"]) == 5
+    assert "5 runs compared" in page.text
 
 
 def test_best_and_second_are_marked_among_equal_seeds_without_joint(tmp_path: Path):
@@ -63,8 +62,6 @@ def test_protocols_are_never_mixed(tmp_path: Path):
         write_whole_run(runs, method="ewc", protocol={"accuracy": "micro"}),
     ]
     page = parse(page_of(folders, tmp_path / "page.html"))
-    assert "mine has runs that differ in accuracy" in page.text
-    assert "each protocol has a section of its own" in page.text
     assert {"comparison1", "comparison2"} < {attributes["id"] for attributes in page.all("section")}
     assert "mine: accuracy micro" in page.text
 
@@ -109,9 +106,8 @@ def test_the_best_method_is_highlighted_whichever_it_is(tmp_path: Path):
     folders += [write_whole_run(runs, method="ncm", seed=seed, gain=3) for seed in (0, 1)]
     folders += [write_whole_run(runs, method="joint", seed=seed, gain=9, stores=True) for seed in (0, 1)]
     page = parse(page_of(folders, tmp_path / "page.html"))
-    charts = page.data("charts")
-    assert [line["name"] for line in charts["comparison1-dynamics"]["traces"] if line["colour"] == "@ink"] == ["NCM"]
-    assert charts["comparison1-matrix"]["chosen"] == 2
+    lines = page.charts["comparison1-dynamics"]["traces"]
+    assert [line["name"] for line in lines if line["colour"] == "@ink"] == ["NCM"]
 
 
 def test_the_verdict_says_by_how_much_and_whether_it_may_be_chance(tmp_path: Path):
@@ -133,5 +129,5 @@ def test_the_verdict_says_by_how_much_and_whether_it_may_be_chance(tmp_path: Pat
         write_whole_run(runs, method=name, protocol={"accuracy": "micro"}, gain=g)
         for name, g in (("ewc", 1), ("mas", 0))
     ]
-    assert _verdict([*folders, *unsure, *other], path) == "Of 2 comparisons, best in AP: NCM in 1, EWC in 1."
+    assert _verdict([*folders, *unsure, *other], path) == "2 comparisons, each with its best method."
     assert _verdict(folders, path) == "mine: fewer than two rows have the same seeds, so none is called best."

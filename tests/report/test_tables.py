@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from ipal.report import cells, paper, tables
-from ipal.report.build import every_run
 from ipal.report.collect import Comparison, choose_manifests, read_bench
 from ipal.report.tables import all_tables, protocol, remarks
-from ipal.runs.manifest import Failure
 from tests.report.support import write_entry, write_manifest
 
 
@@ -139,32 +137,16 @@ def test_latex_escapes_and_marks(runs):
     assert r"{\footnotesize $^{\dagger}$ is a sign.}" in text
 
 
-def test_csv_holds_every_number_in_full(runs):
-    rows = list(csv.DictReader(io.StringIO(every_run(benches(runs, "table1-cs")))))
-    (ipal,) = [entry for entry in choose_manifests(runs, ["table1-cs"])[0].entries if entry.label == "ipal"]
-    for seed, name in enumerate(ipal.runs):
-        result = json.loads((runs / name / "result.json").read_text())
-        (row,) = [row for row in rows if (row["row"], row["seed"]) == ("IPAL", str(seed))]
-        found = {name: float(row[name]) for name in ("AP", "AF", "LA", "FM", "AAUC")}
-        diagonal = [row[task] for task, row in enumerate(result["accuracy_matrix"])]
-        performance, forgetting = result["average_performance"], result["average_forgetting"]
-        assert found.pop("LA") == pytest.approx(sum(diagonal) / len(diagonal))
-        assert found.pop("AAUC") == pytest.approx(sum(result["average_performance_curve"]) / len(diagonal))
-        assert found.pop("FM") <= forgetting
-        assert found == {"AP": performance, "AF": forgetting}
-
-
 def test_every_kind_of_table_is_also_latex_and_csv(runs):
     made = {one.stem: one for one in all_tables(benches(runs))}
-    assert made.keys() > {"table1", "table2", "details-table1-cs", "further-table1-cs", "search-figure6-cs"}
+    assert made.keys() > {"table1", "table2", "details-table1-cs", "further-table1-cs"}
     for stem, one in made.items():
         page, latex, values = (one.files[f"{stem}.{suffix}"] for suffix in ("md", "tex", "csv"))
         assert page.startswith(one.caption[:40]), stem
         (shown,) = re.findall(r"\\caption\{(.*)\}$", latex, re.MULTILINE)
         assert len(shown.split()) <= 25, stem
-        if not stem.startswith("search"):
-            assert "test graph isolated" in shown, stem
-            assert "3 seeds" in shown, stem
+        assert "test graph isolated" in shown, stem
+        assert "3 seeds" in shown, stem
         assert latex.isascii(), (stem, {sign for sign in latex if not sign.isascii()})
         assert latex.count("{") - latex.count(r"\{") == latex.count("}") - latex.count(r"\}")
         assert "`" not in latex
@@ -181,7 +163,7 @@ def test_every_kind_of_table_is_also_latex_and_csv(runs):
 def test_damaged_and_unfinished_runs_are_named_and_stop_nothing(tmp_path):
     runs = tmp_path / "runs"
     whole = write_entry(runs, "cs", "ipal", [80.0, 81.0, 82.0])
-    broken = write_entry(runs, "cs", "ewc", [90.0, 91.0, 92.0], failures=(Failure(run="r", reason="no memory"),))
+    broken = write_entry(runs, "cs", "ewc", [90.0, 91.0, 92.0], failures={"r": "no memory"})
     hollow = write_entry(runs, "cs", "mas", [90.0, 91.0, 92.0])
     empty = whole.model_copy(update={"label": "lwf", "method": "lwf", "runs": ()})
     (runs / broken.runs[0] / "result.json").write_text("{")
@@ -224,24 +206,6 @@ def test_rows_are_compared_with_the_row_of_the_papers_name(tmp_path):
     named = write_entry(runs, "cs", "ipal", five(81.0), settings={"train.epochs": 10})
     write_manifest(runs, "a", [write_entry(runs, "cs", "ipal", five(91.0), "IPAL, default"), named], seeds=5)
     assert line(pages(benches(runs))["details-a"], "IPAL, default")[3].startswith("+10.00")
-
-
-def test_unequal_splits_are_said(tmp_path):
-    runs = tmp_path / "runs"
-    entries = [write_entry(runs, "cs", method, [80.0, 81.0, 82.0]) for method in ("ipal", "ewc")]
-    path = runs / entries[1].runs[1] / "result.json"
-    path.write_text(path.read_text().replace('"split1"', '"other"'))
-    write_manifest(runs, "a", entries)
-    assert "a, Rows differ in graph or split of nodes at seed 1: no fair comparison." in remarks(benches(runs))
-
-
-def test_what_settings_were_chosen_from_is_shown_by_validation_scores(runs):
-    text = pages(benches(runs))["search-figure6-cs"]
-    assert [line(text, f"ipal | `ipal.gamma={gamma}`")[2] for gamma in (0.1, 0.5, 1.0)] == [
-        "71.00 ± 1.41",
-        "**81.00 ± 1.41**",
-        "75.00 ± 0.00",
-    ]
 
 
 def test_a_study_has_its_own_table_and_is_no_part_of_table_1(runs):

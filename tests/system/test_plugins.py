@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipal.errors import ConfigError
-from ipal.system.plugins import Registry, require_packages
+from ipal.system.plugins import Registry
 from tests.support import install_package
 
 
@@ -71,13 +71,3 @@ def test_a_bad_entry_point_is_one_sentence_with_its_package(
         known.find(name)
     expected = f"The fruit '{name}' ({value}) of the package orchard 1.0 cannot be used: {words}."
     assert str(caught.value) == expected
-
-
-def test_what_needs_a_package_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("orchard", "", "../orchard"):  # a model may come from anywhere
-        with pytest.raises(ConfigError, match=r"This run was made with the package .* which is not installed"):
-            require_packages({name: "1.0"}, "This run")
-    fruits(tmp_path, monkeypatch)
-    require_packages({"orchard": "1.0"}, "This run")
-    with pytest.warns(UserWarning, match=r"This run was made with orchard 2\.0, not 1\.0: numbers may differ"):
-        require_packages({"orchard": "2.0"}, "This run")

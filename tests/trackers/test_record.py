@@ -61,7 +61,7 @@ def test_reading_and_writing_events_needs_no_torch(finished: RunFolder, tmp_path
     code = (
         "import sys, json; from pathlib import Path; from ipal.runs.run_folder import RunFolder;"
         "from ipal.trackers import *;"
-        f"TRACKERS['tensorboard'].track(read(RunFolder(Path({str(finished.path)!r}))), {str(tmp_path)!r});"
+        f"TRACKERS['tensorboard'](read(RunFolder(Path({str(finished.path)!r}))), {str(tmp_path)!r});"
         "print(json.dumps([name for name in ('torch', 'tensorflow', 'mlflow', 'wandb') if name in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

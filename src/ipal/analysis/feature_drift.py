@@ -17,6 +17,7 @@ from scipy.linalg import solve_triangular
 from ipal.config import Tree, run_config
 from ipal.data.labels import Labels
 from ipal.data.task import Task
+from ipal.engine.trainer import numbered
 from ipal.errors import ConfigError, DataError
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
@@ -46,7 +47,7 @@ DIRECTIONS = 50
 class Divergence(NamedTuple):
     """A KL divergence and its three terms; it is half their sum."""
 
-    total: float
+    kl: float
     log_det: float
     trace: float
     mean_shift: float
@@ -91,14 +92,11 @@ def class_drift(before: Array, after: Array) -> dict[str, float] | None:
     squared = float(np.square(after.mean(axis=0) - before.mean(axis=0)).sum())
     lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
     return {
-        "kl": kl.total,
-        "log_det": kl.log_det,
-        "trace": kl.trace,
-        "mean_shift": kl.mean_shift,
+        **kl._asdict(),
         "squared_shift": squared,
         "relative_shift": squared / variance,
         "cosine": float(np.mean((before * after).sum(axis=1) / np.maximum(lengths, 1e-12))),
-        **{f"kl_ridge_{share:g}": other.total for share, other in zip(OTHER_RIDGES, others, strict=True)},
+        **{f"kl_ridge_{share:g}": other.kl for share, other in zip(OTHER_RIDGES, others, strict=True)},
     }
 
 
@@ -161,10 +159,10 @@ class _Drift(runner.Silent):
         if index == 0:
             self.at_first = self.now[0]
             if model.method.hard_examples:
-                self.hard, self.is_hard = hard_examples(model, self.at_first, task.labels)
+                self.hard, self.is_hard = hard_examples(model, self.at_first, task)
 
 
-def hard_examples(model: Model, f: Array, labels: Labels) -> tuple[dict[str, Any], NDArray[np.bool_]]:
+def hard_examples(model: Model, f: Array, task: Task) -> tuple[dict[str, Any], NDArray[np.bool_]]:
     """The hard examples of the classes just learned, as the method chooses them, and where they and the others lie.
 
     distance: to the class mean, in units of the class's mean. margin: cosine to the own prototype minus the best other.
@@ -172,7 +170,7 @@ def hard_examples(model: Model, f: Array, labels: Labels) -> tuple[dict[str, Any
     k, measure = model.method.hard_examples or (0, "")
     prototypes = torch.stack([one.mean for one in model.remembered().values()])
     cosines = losses.cosine(torch.from_numpy(f), prototypes.double().cpu())
-    rows = model.rows(labels).cpu()
+    rows = torch.from_numpy(numbered(task, model.labels).labels)
     members = rows[None, :] == torch.arange(len(model.labels))[:, None]
     nodes, _ = losses.hardest(losses.hardness(cosines.T, measure), members, k)
     hard = np.zeros(len(f), dtype=np.bool_)
@@ -181,9 +179,9 @@ def hard_examples(model: Model, f: Array, labels: Labels) -> tuple[dict[str, Any
         return {"k": k}, hard  # nothing to compare with
     margin = (cosines.gather(1, rows[:, None])[:, 0] - cosines.masked_fill(members.T, -torch.inf).amax(dim=1)).numpy()
     distance = np.zeros(len(f))
-    for label in np.unique(labels):
-        away = np.linalg.norm(f[labels == label] - f[labels == label].mean(axis=0), axis=1)
-        distance[labels == label] = away / max(float(away.mean()), 1e-12)
+    for mine in members.numpy():
+        away = np.linalg.norm(f[mine] - f[mine].mean(axis=0), axis=1)
+        distance[mine] = away / max(float(away.mean()), 1e-12)
     means = [(float(one[hard].mean()), float(one[~hard].mean())) for one in (distance, margin)]
     return {"k": k, "distance": means[0], "margin": means[1]}, hard
 

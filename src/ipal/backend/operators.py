@@ -54,8 +54,8 @@ class LayerInput(ABC):
     """
 
     @abstractmethod
-    def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
-        """Values of a node's neighbours added up, `own` times its own values among them, times `weight`."""
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
+        """Values of a node's neighbours added up, times `weight`."""
 
     @abstractmethod
     def own(self, weight: Tensor) -> Tensor:
@@ -95,9 +95,8 @@ class Hidden(TensorInput):
     def projected(self, weight: Tensor) -> Tensor:
         return self.values @ weight
 
-    def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
-        sums = sparse_matmul(self.block.aggregation[norm], self.values)
-        return (sums if own is None else sums.add_(self.picked(self.values) * own)) @ weight
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
+        return sparse_matmul(self.block.aggregation[norm], self.values) @ weight
 
     def own(self, weight: Tensor) -> Tensor:
         return self.picked(self.values) @ weight
@@ -126,22 +125,13 @@ class FirstInput(TensorInput):
         assert x is not None, "the encoder says that it needs them"
         return x @ weight if isinstance(x, Tensor) else sparse_matmul(x, weight)
 
-    def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
         if norm in self.features.aggregated:
-            sums = self.features.aggregated[norm]
-            return (sums if own is None else sums + self._own * own) @ weight
-        z = self.projected(weight)
-        sums = sparse_matmul(self.block.aggregation[norm], z)
-        return sums if own is None else sums.add_(self.picked(z) * own)
+            return self.features.aggregated[norm] @ weight
+        return sparse_matmul(self.block.aggregation[norm], self.projected(weight))
 
     def own(self, weight: Tensor) -> Tensor:
         return self.picked(self.projected(weight)) if self.features.own is None else self.features.own @ weight
-
-    @property
-    def _own(self) -> Tensor:
-        own = self.features.x if self.features.own is None else self.features.own
-        assert isinstance(own, Tensor), "features that are added up beforehand are dense"
-        return own
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,6 @@ BLOCK = 128
 NARROWEST = 4
 ROWS_AT_ONCE = 2**20
 VALUES_AT_ONCE = 2**22
-MOST_KEPT = 2**28
-"""Random numbers of a projection that are kept; those of a larger one are drawn anew for every graph."""
 
 DEFAULTS: dict[TestGraph, tuple[int, tuple[float, ...]]] = {
     "isolated": (16, (0.02, 0.3)),
@@ -36,6 +34,15 @@ DEFAULTS: dict[TestGraph, tuple[int, tuple[float, ...]]] = {
     "both": (10, (0.2,)),
 }
 """Steps and restarts by the graphs that are predicted."""
+
+
+def settled(
+    steps: int | None, restart: float | tuple[float, ...] | None, test_graph: TestGraph = "both"
+) -> tuple[int, tuple[float, ...]]:
+    """Steps and restarts: those that are set, else by the graphs that are predicted."""
+    usual_steps, usual = DEFAULTS[test_graph]
+    restarts = (restart,) if isinstance(restart, float | int) else restart
+    return usual_steps if steps is None else steps, usual if restarts is None else restarts
 
 
 @dataclass(frozen=True)
@@ -58,13 +65,9 @@ class Columns:
         return np.random.default_rng(self.seed).standard_normal((rows, self.number), dtype=np.float32)
 
     @cached_property
-    def _kept(self) -> NDArray[np.float32]:
-        return self.drawn(self.num_features)
-
-    @property
     def projection(self) -> NDArray[np.float32]:
         """(features, columns)"""
-        return self._kept if self.num_features * self.number <= MOST_KEPT else self.drawn(self.num_features)
+        return self.drawn(self.num_features)
 
 
 class RowSource(Protocol):
@@ -92,15 +95,15 @@ class Propagated:
 
 
 class Spreading:
-    """Values of all nodes to those one hop further, in double precision.
+    """Values of all nodes to those one hop further.
 
     The propagation matrix is made of a scale a node, s_i s_j, so that rows are scaled before and after a plain sum over
     neighbours. Sums add in a fixed order, whatever the number of threads.
     """
 
-    def __init__(self, neighbours: Neighbours, device: torch.device) -> None:
-        self._neighbours, self._device = neighbours, device
-        self._scale = torch.from_numpy(1.0 / np.sqrt(neighbours.degree + 1.0)[:, None]).to(device)
+    def __init__(self, neighbours: Neighbours, device: torch.device, dtype: torch.dtype = torch.float64) -> None:
+        self._neighbours, self._device, self._dtype = neighbours, device, dtype
+        self._scale = torch.from_numpy(1.0 / np.sqrt(neighbours.degree + 1.0)[:, None]).to(device, dtype)
         # As many rows at a time as 32-bit row starts allow; in main memory few, read from where they lie.
         on_gpu = device.type == "cuda"
         self._ranges = list(neighbours.chunks(MOST_ENTRIES if on_gpu else EDGES_AT_ONCE))
@@ -131,7 +134,7 @@ class Spreading:
         indices, indptr = read_only(neighbours.indices[starts[0] : starts[-1]]).to(device), starts - starts[0]
         weights = None
         if neighbours.weights is not None or device.type == "cpu":
-            weights = read_only(neighbours.values(begin, end, np.float64)).to(device)
+            weights = read_only(neighbours.values(begin, end)).to(device, self._dtype)
         cut = Cut.of(indptr, device) if device.type == "cuda" else None
         return indices, read_only(indptr.astype(np.int32)).to(device) if cut is None else cut.parts, cut, weights
 
@@ -151,17 +154,32 @@ def walk(start: Tensor, spread: Spreading, steps: int, restart: float) -> Tensor
     return found
 
 
-def propagated(graph: Graph, parts: Sequence[Columns], runtime: Runtime, at: Tensor | None = None) -> Tensor:
-    """Columns of all parts side by side, in single precision, of all nodes or of those `at`."""
-    n = graph.num_nodes if at is None else len(at)
+def blocks(
+    graph: Graph,
+    steps: int,
+    restart: float,
+    runtime: Runtime,
+    directions: Tensor | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> Iterator[tuple[int, Tensor]]:
+    """Propagated unit rows of features, times (features x columns) directions if given.
+
+    Some columns at a time, and the number of the first of them.
+    """
+    spread = Spreading(graph.neighbours, runtime.device, dtype)
+    for begin, start in unit_columns(graph, directions, runtime):
+        yield begin, walk(start.to(dtype), spread, steps, restart)
+
+
+def propagated(graph: Graph, parts: Sequence[Columns], runtime: Runtime) -> Tensor:
+    """Columns of all parts side by side, in single precision."""
+    n = graph.num_nodes
     found = _room(graph, n, sum(part.number for part in parts), runtime)
     lengths = torch.zeros(len(parts), n, dtype=torch.float64, device=runtime.device)
     offset = 0
     for part, squares in zip(parts, lengths, strict=True):
-        spread = Spreading(graph.neighbours, runtime.device)
-        for begin, start in _starts(graph, part, runtime):
-            block = walk(start, spread, part.steps, part.restart)
-            block = block if at is None else block[at]
+        directions = torch.from_numpy(part.projection) if part.is_projected else None
+        for begin, block in blocks(graph, part.steps, part.restart, runtime, directions):
             if begin < part.linear:
                 for some in _some_rows(n):
                     squares[some] += block[some, : part.linear - begin].square().sum(dim=1)
@@ -180,22 +198,24 @@ def unit_rows(x: sp.csr_array) -> sp.csr_array:
     return unit
 
 
-def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int, Tensor]]:
-    """Unit rows to be propagated, in double precision: some columns at a time, and the first of them."""
+def unit_columns(graph: Graph, directions: Tensor | None, runtime: Runtime) -> Iterator[tuple[int, Tensor]]:
+    """Unit rows, times directions if given, in double precision: some columns at a time, and the first of them."""
     x, device = graph.x, runtime.device
+    number = graph.num_features if directions is None else directions.shape[1]
     width = _width(graph.num_nodes, runtime)
-    blocks = range(0, part.number, BLOCK)
-    begins = [begin for block in blocks for begin in range(block, min(block + BLOCK, part.number), width)]
-    directions = part.projection if part.is_projected else None
+    begins = [begin for block in range(0, number, BLOCK) for begin in range(block, min(block + BLOCK, number), width)]
+
+    def chosen(begin: int, rows: Any = slice(None)) -> Tensor:
+        assert directions is not None, "they were given"
+        return directions[rows, begin : begin + width].to(device, torch.float64).contiguous()
+
     if isinstance(x, sp.csr_array):
         unit = unit_rows(x)
         if directions is not None:
-            product = SparseMatrix.of(unit, device)
+            used = np.flatnonzero(np.bincount(unit.indices))  # of a small graph few
+            product = SparseMatrix.of(unit[:, used], device)
             for begin in begins:
-                yield (
-                    begin,
-                    product.matmul(torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device)),
-                )
+                yield begin, product.matmul(chosen(begin, torch.from_numpy(used)))
             return
         by_column: Any = unit.tocsc()
         for begin in begins:
@@ -208,8 +228,8 @@ def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int
             some = read_only(np.ascontiguousarray(x[:, begin : begin + width]))
             yield begin, some.to(device).double().div_(lengths)
         else:
-            chosen = torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device)
-            yield begin, torch.cat([rows @ chosen for rows in _dense(x, device)]).div_(lengths)
+            by = chosen(begin)
+            yield begin, torch.cat([rows @ by for rows in _dense(x, device)]).div_(lengths)
 
 
 def _dense(x: NDArray[np.float32], device: torch.device) -> Iterator[Tensor]:

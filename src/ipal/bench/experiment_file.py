@@ -5,7 +5,7 @@ A file holds only what differs from the defaults:
     about: Table 1 of the paper on CS-CL
     kind: table1                  # what `ipal report` makes of it: table1, table2, figure6, or study for any rows
     seeds: 5                      # 0 to 4, or a list
-    tuning_seeds: 2               # 100 and 101, or a list: grids are searched with these, and grow at their edges
+    tuning_seeds: 2               # 100 and 101, or a list: grids are searched with these
     preset: table1-cs             # another experiment, of which every entry takes the values chosen for its method
     all: {dataset: cs}            # settings of every run; those under a method's name are for its entries alone
     entries:

@@ -12,12 +12,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import cached_property
-from multiprocessing.connection import Connection, wait
+from functools import cached_property, lru_cache
+from multiprocessing.connection import wait as wait_for
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ipal.config import RunConfig
 from ipal.errors import ConfigError
@@ -107,42 +108,32 @@ def pack(jobs: Iterable[Job], most: int = MOST_TOGETHER) -> list[JobGroup]:
 # ---------------------------------------------------------------------- the loop of every executor
 
 
-class ProcessDiedError(Exception):
-    """The process of a group has died; the message is the cause."""
-
-
-class Pool(Protocol):
-    """Where groups are performed: processes of this machine, or of a cluster."""
-
-    def start(self, group: JobGroup) -> Hashable: ...
-    def ended(self, tasks: Sequence[Any], seconds: float) -> Sequence[Any]:
-        """The groups that have ended, of some that are waited for at most so long."""
-
-    def outcomes(self, task: Any) -> Outcomes:
-        """How the jobs of a group have ended, or a `ProcessDiedError`."""
-
-
 def perform_all(
-    pool: Pool, groups: Iterable[JobGroup], size: int, started: Callable[[Job], None]
+    submit: Callable[[JobGroup], "Future[Outcomes]"],
+    groups: Iterable[JobGroup],
+    size: int,
+    started: Callable[[Job], None],
+    death: Callable[[Exception], str],
 ) -> Generator[Ended, None, None]:
-    """Perform groups in a pool; see `Engine`.
+    """Perform groups, of which `submit` starts one; see `Engine`.
 
     Jobs that another process is making are tried again later: by then it has finished them, or given up. If a process
-    dies, its unfinished jobs are tried once more, each in a process of its own.
+    dies, its unfinished jobs are tried once more, each in a process of its own. `death` says why a process has died,
+    or raises the error if it was something else.
     """
     pending, later = deque(groups), deque[tuple[float, JobGroup]]()
-    under_way: dict[Hashable, JobGroup] = {}
+    under_way: dict[Future[Outcomes], JobGroup] = {}
     while pending or later or under_way:
         while later and later[0][0] <= time.monotonic():
             pending.append(later.popleft()[1])
         while pending and len(under_way) < size:
             group = pending.popleft()
-            under_way[pool.start(group)] = group
+            under_way[submit(group)] = group
             for job in group.jobs:
                 started(job)
         if not under_way:
             time.sleep(LOOK_SECONDS)
-        ended = pool.ended(list(under_way), LOOK_SECONDS) if under_way else []
+        ended = wait(under_way, LOOK_SECONDS, FIRST_COMPLETED).done
         for task, group in tuple(under_way.items()):
             finished = [job for job in group.jobs if job.folder.is_finished]
             left = tuple(job for job in group.jobs if job not in finished)
@@ -152,10 +143,11 @@ def perform_all(
                 continue
             del under_way[task]
             try:
-                reasons = pool.outcomes(task)
-            except ProcessDiedError as death:
+                reasons = task.result()
+            except Exception as error:
+                cause = death(error)
                 if group.is_second_try:
-                    yield from ((job, f"the process died twice ({death})") for job in left)
+                    yield from ((job, f"the process died twice ({cause})") for job in left)
                 else:
                     pending.extend(JobGroup((job,), is_second_try=True) for job in left)
                 continue
@@ -183,109 +175,87 @@ def room(jobs: Sequence[Job]) -> int:
 
 def run_all(jobs: Sequence[Job], size: int | None, started: Callable[[Job], None]) -> Generator[Ended, None, None]:
     """Perform all jobs in processes of this machine; see `Engine`."""
-    pool = _Processes()
+    processes = _Processes()
     try:
-        yield from perform_all(pool, pack(jobs), size or room(jobs), started)
+        yield from perform_all(processes.submit, pack(jobs), size or room(jobs), started, _death)
     finally:
-        pool.end()
+        processes.end()
+
+
+def _death(error: Exception) -> str:
+    if not isinstance(error, BrokenExecutor):
+        raise error
+    return "killed: perhaps out of memory"
 
 
 class _Processes:
-    """Processes that each perform one group after the other."""
+    """Processes that each perform one group after the other, each in a pool of its own: one that dies breaks its pool.
+
+    Only this process handles Ctrl-C.
+    """
 
     def __init__(self) -> None:
-        self._idle: list[_Child] = []
-        self._busy: dict[Hashable, _Child] = {}
+        self._last: dict[ProcessPoolExecutor, Future[Outcomes]] = {}
+        self._children: list[BaseProcess] = []
 
-    def start(self, group: JobGroup) -> Hashable:
-        child = self._idle.pop() if self._idle else _Child()
-        with suppress(OSError):  # it has died: so it is found
-            child.pipe.send(group)
-        self._busy[child.pipe] = child
-        return child.pipe
-
-    def ended(self, tasks: Sequence[Any], seconds: float) -> Sequence[Any]:
-        return wait(tasks, seconds)
-
-    def outcomes(self, task: Any) -> Outcomes:
-        child = self._busy.pop(task)
+    def submit(self, group: JobGroup) -> "Future[Outcomes]":
+        idle = [pool for pool, last in self._last.items() if last.done() and not last.exception()]
+        if idle:
+            self._last[idle[0]] = found = idle[0].submit(perform, group)
+            return found
+        context = multiprocessing.get_context("spawn")  # a forked process with threads can hang
+        pool = ProcessPoolExecutor(1, context, initializer=_end_with_parent)
+        others = multiprocessing.active_children()
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which it inherits
         try:
-            found: Outcomes = task.recv()
-        except (EOFError, OSError):
-            raise ProcessDiedError(child.end()) from None
-        self._idle.append(child)
+            self._last[pool] = found = pool.submit(perform, group)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+            self._children += [child for child in multiprocessing.active_children() if child not in others]
         return found
 
     def end(self) -> None:
-        for child in (*self._idle, *self._busy.values()):
-            child.end()
-
-
-class _Child:
-    """A process that performs what it is sent, and ends with this one. Only this one handles Ctrl-C."""
-
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")  # a forked process with threads can hang
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which it inherits
-        try:
-            self._process.start()
-        finally:
-            signal.signal(signal.SIGINT, handler)
-        theirs.close()
-
-    def end(self) -> str:
-        """End it at once, if it is alive; says why it has died, otherwise."""
-        self._process.kill()
-        self._process.join()
-        code = self._process.exitcode or 0
-        return f"signal {-code}: perhaps out of memory" if code < 0 else f"exit code {code}"
-
-
-def _serve(pipe: "Connection[Any, Any]") -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    perform = GroupRunner()
-    with suppress(EOFError):
-        while True:
-            pipe.send(perform(pipe.recv()))
+        """End all of them at once."""
+        for child in self._children:
+            child.kill()
+        for pool in self._last:
+            pool.shutdown()
 
 
 def _end_with_parent() -> None:
+    """Let this process end as soon as the one that has started it does."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
+
+    def watch() -> None:
+        wait_for([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
-class GroupRunner:
-    """Makes the runs of one group after the other, and keeps the graph in between."""
+def perform(group: JobGroup) -> Outcomes:
+    """Make the runs of a group."""
+    # Both are read when torch is first loaded, which is below.
+    os.environ["OMP_NUM_THREADS"] = str(group.threads)
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    from ipal.bench.interleave import run_interleaved
 
-    def __init__(self) -> None:
-        self._graph: Hashable = None
-        self._resolver: Resolver | None = None
+    runs, outcomes = {}, Outcomes()
+    for job in group.jobs:
+        try:
+            resolver = _resolver(job.data_root, job.config.dataset, job.config.protocol.edges)
+            runs[job.name] = resolver.resolve(job.config), job.folder
+        except Exception as error:
+            outcomes[job.name] = job.folder.note_failure(error)
+    names = list(runs)
+    ended = run_interleaved(list(runs.values()), max(job.stack for job in group.jobs))
+    return outcomes | {names[place]: reason for place, reason in ended}
 
-    def __call__(self, group: JobGroup) -> Outcomes:
-        """Make the runs of a group."""
-        # Both are read when torch is first loaded, which is below.
-        os.environ["OMP_NUM_THREADS"] = str(group.threads)
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-        from ipal.bench.interleave import run_interleaved
 
-        runs, outcomes = {}, Outcomes()
-        for job in group.jobs:
-            try:
-                runs[job.name] = self._resolver_for(job).resolve(job.config), job.folder
-            except Exception as error:
-                outcomes[job.name] = job.folder.note_failure(error)
-        names = list(runs)
-        ended = run_interleaved(list(runs.values()), max(job.stack for job in group.jobs))
-        return outcomes | {names[place]: reason for place, reason in ended}
+@lru_cache(maxsize=1)
+def _resolver(data_root: Path, dataset: str, edges: str) -> "Resolver":
+    """Keeps what it has read for the next group on the same graph: one at a time, as two may be too much."""
+    from ipal.runs.resolved import Resolver
 
-    def _resolver_for(self, job: Job) -> "Resolver":
-        from ipal.runs.resolved import Resolver
-
-        graph = job.data_root, job.config.dataset, job.config.protocol.edges
-        if self._resolver is None or graph != self._graph:  # one graph at a time: two may be too much
-            self._graph, self._resolver = graph, Resolver(job.data_root)
-        return self._resolver
+    return Resolver(data_root)

@@ -13,7 +13,8 @@ import secrets
 import socket
 import sys
 import uuid
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,12 +25,11 @@ from ipal.bench.jobs import (
     MOST_TOGETHER,
     Ended,
     Engine,
-    GroupRunner,
     Job,
     JobGroup,
     Outcomes,
-    ProcessDiedError,
     pack,
+    perform,
     perform_all,
 )
 from ipal.errors import ClusterError, ConfigError
@@ -100,7 +100,19 @@ def run_all(
         write_atomically(shared, shared.name)
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         room = sum(int(machine.get("CPU", 0)) for machine in machines)  # what is begun beyond that waits in Ray
-        yield from perform_all(_Cluster(ray, shared), _placed(jobs, machines), size or max(1, room), started)
+        there = ray.remote(_perform_there)
+
+        def submit(group: JobGroup) -> "Future[Outcomes]":
+            task = there.options(
+                num_cpus=group.threads,
+                num_gpus=int(group.on_gpu),
+                max_retries=0,  # the jobs of a group that is lost are tried again one by one, from here
+                scheduling_strategy="SPREAD",
+            )
+            found: Future[Outcomes] = task.remote(group, shared, __version__, tuple(sys.argv)).future()
+            return found
+
+        yield from perform_all(submit, _placed(jobs, machines), size or max(1, room), started, _death)
     finally:
         shared.unlink(missing_ok=True)
         ray.shutdown()
@@ -122,38 +134,17 @@ def _placed(jobs: Sequence[Job], machines: Sequence[dict[str, float]]) -> list[J
     return groups
 
 
-class _Cluster:
-    """Tasks of a Ray cluster."""
+def _death(error: Exception) -> str:
+    """Why a worker has died; an error where a worker, not a run, has failed."""
+    from ray.exceptions import RayError, RayTaskError
 
-    def __init__(self, ray: Any, shared: Path) -> None:
-        self._ray, self._origin = ray, (shared, __version__, tuple(sys.argv))
-
-    def start(self, group: JobGroup) -> Hashable:
-        task = self._ray.remote(_perform_there).options(
-            num_cpus=group.threads,
-            num_gpus=int(group.on_gpu),
-            max_retries=0,  # the jobs of a group that is lost are tried again one by one, from here
-            scheduling_strategy="SPREAD",
-        )
-        reference: Hashable = task.remote(group, *self._origin)
-        return reference
-
-    def ended(self, tasks: Sequence[Any], seconds: float) -> Sequence[Any]:
-        done: list[Any] = self._ray.wait(tasks, num_returns=1, timeout=seconds)[0]
-        return done
-
-    def outcomes(self, task: Any) -> Outcomes:
-        from ray.exceptions import RayError, RayTaskError
-
-        try:
-            found: Outcomes = self._ray.get(task)
-            return found
-        except RayTaskError as error:  # a worker, not a run, has failed
-            last = error.cause if isinstance(error.cause, ClusterError) else str(error).strip().splitlines()[-1]
-            raise ClusterError(f"A machine of the Ray cluster cannot make runs: {last}") from error
-        except RayError as error:
-            causes = {"OutOfMemoryError": "out of memory", "NodeDiedError": "its machine was lost"}
-            raise ProcessDiedError(causes.get(type(error).__name__, "killed: perhaps out of memory")) from error
+    if isinstance(error, RayTaskError):
+        last = error.cause if isinstance(error.cause, ClusterError) else str(error).strip().splitlines()[-1]
+        raise ClusterError(f"A machine of the Ray cluster cannot make runs: {last}") from error
+    if not isinstance(error, RayError):
+        raise error
+    causes = {"OutOfMemoryError": "out of memory", "NodeDiedError": "its machine was lost"}
+    return causes.get(type(error).__name__, "killed: perhaps out of memory")
 
 
 def _perform_there(group: JobGroup, shared: Path, version: str, command: Sequence[str]) -> Outcomes:
@@ -167,4 +158,4 @@ def _perform_there(group: JobGroup, shared: Path, version: str, command: Sequenc
             "cluster share under the same path."
         )
     sys.argv[:] = command
-    return GroupRunner()(group)
+    return perform(group)

@@ -14,12 +14,10 @@ from ipal.bench.ray_executor import ray_cluster
 from ipal.data.datasets.catalog import data_root
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
-from ipal.runs.manifest import Failure, GridPoint, Manifest, ManifestRow, Settings, manifest_path, read_manifest
+from ipal.runs.manifest import GridPoint, Manifest, ManifestRow, Settings, manifest_path, read_manifest
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder
 
-MOST_EXTENSIONS = 4
-"""How often a grid grows."""
 ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": local, "ray": ray_cluster}
 """Executors by name, made from the address of a cluster."""
 
@@ -28,8 +26,7 @@ ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": local, "ray": ray
 class BenchRow:
     """An entry with its runs: a row of the table in progress.
 
-    With seeds of their own to choose by (`tuning_seeds`), a grid grows where the best value lies at its edge, and the
-    chosen point is then run with the seeds that are reported.
+    With seeds of their own to choose by (`tuning_seeds`), the chosen point is run again with those reported.
     """
 
     entry: ExperimentEntry
@@ -45,7 +42,6 @@ class BenchRow:
     chosen: GridPoint | None = None
     """The chosen point, after all runs; None if no point has all its runs."""
     failures: dict[str, str] = field(default_factory=dict)
-    extensions: int = 0
 
     @property
     def has_own_seeds(self) -> bool:
@@ -63,25 +59,11 @@ class BenchRow:
         return {name: value for name, value in chosen.items() if given.get(name, value) != value}
 
     def goes_on(self) -> bool:
-        """Whether more runs are planned, now that a point is chosen: beyond the edge of the grid, or to be reported."""
+        """Whether more runs are planned, now that a point is chosen: those to be reported."""
         if self.chosen is None or not self.has_own_seeds or self.reported is not None:
             return False
-        best = self.chosen.settings
-        further = list(self._beyond(best)) if self.extensions < MOST_EXTENSIONS else []
-        self.extensions += 1
-        self.points += further
-        if not further:
-            self.reported = self.make(best, self.reported_seeds)
+        self.reported = self.make(self.chosen.settings, self.reported_seeds)
         return True
-
-    def _beyond(self, best: Settings) -> Iterator[GridPoint]:
-        """Points one step further for every setting whose best value is the least or the greatest of those tried."""
-        tried = [point.settings for point in self.points]
-        for name in self.searched:
-            value = beyond([settings[name] for settings in tried], best[name])
-            if value is not None and best | {name: value} not in tried:
-                with suppress(ConfigError):  # no value of this setting
-                    yield self.make(best | {name: value}, self.seeds)
 
 
 @dataclass(eq=False)
@@ -186,27 +168,6 @@ def choose(points: Sequence[GridPoint], scores: Mapping[str, float]) -> GridPoin
     return max(whole, key=lambda point: statistics.fmean(scores[run] for run in point.runs), default=None)
 
 
-def beyond(values: Sequence[Any], best: Any) -> float | int | None:
-    r"""The next value of a grid whose best one lies at its edge; None where it lies inside, or is no positive number.
-
-    .. math:: v_n \cdot v_n / v_{n-1} \quad \text{above}, \qquad v_1 \cdot v_1 / v_2 \quad \text{below}
-
-    Whole numbers stay whole while they are above zero.
-    """
-    if len(set(values)) < 2 or not all(type(value) in (int, float) for value in values):
-        return None
-    known = sorted(set(values))
-    if best == known[-1] and known[-2] > 0:
-        further = float(f"{best * best / known[-2]:.6g}")
-    elif best == known[0] and best > 0:
-        further = float(f"{best * best / known[1]:.6g}")
-    else:
-        return None
-    if all(type(value) is int for value in values) and round(further) > 0:
-        return round(further) if round(further) != best else None
-    return further if math.isfinite(further) and further > 0 else None
-
-
 def spread(values: Sequence[float]) -> dict[str, float | None]:
     """Mean and standard deviation over seeds; None for a single value."""
     return {
@@ -307,11 +268,8 @@ def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine) ->
 
 def _record(entry: ExperimentEntry, row: BenchRow | None, before: ManifestRow | None) -> ManifestRow:
     """The manifest row of an entry: of this bench, or of an earlier one if this one leaves it out."""
-    if before and before.method != entry.method:
-        before = None
-    if row is None and before:
+    if row is None and before and before.method == entry.method:
         return before
-    grid = {name: tuple(values) for name, values in entry.grid.items()}
     point, tried, failures = None, tuple[GridPoint, ...](), dict[str, str]()
     if row is not None:
         failures = row.failures
@@ -321,16 +279,13 @@ def _record(entry: ExperimentEntry, row: BenchRow | None, before: ManifestRow | 
             point = None  # the runs it was chosen by are no result
         if row.searched and (row.chosen or row.failures):
             tried = tuple(row.points)
-        elif not row.searched and before and before.grid == grid:
-            # The search of an earlier bench, if these settings are among those it tried.
-            tried = before.tried if row.points[0].settings in [one.settings for one in before.tried] else ()
     return ManifestRow(
         label=entry.label,
         method=entry.method,
         stores_exemplars=METHODS.find(entry.method).keeps != "statistics",
         settings=point.settings if point else entry.own,
         runs=point.runs if point else (),
-        grid=grid,
+        grid={name: tuple(values) for name, values in entry.grid.items()},
         tried=tried,
-        failures=tuple(Failure(run=run, reason=why) for run, why in failures.items()),
+        failures=failures,
     )

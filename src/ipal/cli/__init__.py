@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import signal
 import sys
 from contextlib import suppress
@@ -14,7 +13,7 @@ from ipal.cli import audit, bench, data, drift, experiment, explain, export, mod
 from ipal.cli.app import add, app
 from ipal.cli.render import plain_warnings
 from ipal.config import RunConfig, known_settings
-from ipal.errors import ConfigError, IpalError, StoreError, nearest
+from ipal.errors import ConfigError, IpalError, StoreError
 
 __all__ = ["app", "main"]
 
@@ -45,12 +44,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = 130
     except UsageError as error:
-        message = _complaint(error)
-        if not message or "\n" in message:  # the help, as nothing was asked for; some versions of typer have shown it
-            print(message, end="")
-            sys.exit(2)
-        context = getattr(error, "ctx", None)
-        _end(ConfigError(f"{message} (see '{context.command_path if context else 'ipal'} --help')."))
+        _end(ConfigError(_complaint(error)))
     except IpalError as error:
         _end(error)
     except BrokenPipeError:  # the reader of the output has closed it
@@ -70,27 +64,16 @@ def _interrupt(*_: object) -> None:
 
 
 def _complaint(error: Any) -> str:
-    """What is wrong with options and arguments; of an unknown option or command, what is meant."""
-    context: Any = getattr(error, "ctx", None)
-    if (option := getattr(error, "option_name", None)) is not None and context is not None:
-        return f"There is no option {option}{_instead(option.lstrip('-'), context.command)}"
-    message = str(error.format_message()).rstrip(".")
-    if found := re.match(r"No such command '(.*)'", message, re.DOTALL):
-        near = nearest(found[1], context.command.commands)
-        return f"There is no command '{found[1]}'" + (f": did you mean {near}?" if near else "")
-    return message
-
-
-def _instead(name: str, command: Any) -> str:
-    """The setting of an unknown option's name, or the nearest option."""
-    known = [one.lstrip("-") for part in command.params for one in part.opts]
-    takes_settings, wanted = "set" in known, name.replace("-", "_")
-    for setting in [*known_settings(RunConfig), *experiment.settings_of_methods()] if takes_settings else ():
-        if setting.rpartition(".")[2] == wanted:
-            return f": --set {setting}=VALUE sets it"
-    if near := nearest(name, known):
-        return f": did you mean --{near}?"
-    return ": a setting is given with --set NAME=VALUE" if takes_settings else ""
+    """What is wrong with options and arguments; of an option that is the name of a setting, how to give it."""
+    message, context = str(error.format_message()).rstrip("."), getattr(error, "ctx", None)
+    if context is None:
+        return message
+    wanted = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+    if wanted and any("--set" in part.opts for part in context.command.params):
+        known = [*known_settings(RunConfig), *experiment.settings_of_methods()]
+        name = next((one for one in known if one.rpartition(".")[2] == wanted), "NAME")
+        message += f": settings are given as --set {name}=VALUE"
+    return f"{message} (see '{context.command_path} --help')."
 
 
 def _end(error: IpalError) -> NoReturn:

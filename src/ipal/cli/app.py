@@ -56,7 +56,6 @@ app = typer.Typer(
     help="Continual learning on graphs without keeping old nodes: learn new classes one group after the other, "
     "measure what is forgotten, resume after a crash.",
     epilog=EXAMPLES,
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -75,12 +74,16 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def whole(
+    context: typer.Context,
     version: Annotated[bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version.")] = (
         False
     ),
-) -> None: ...
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help(), end="")  # some versions of typer have shown it
+        raise typer.Exit(2)
 
 
 RUNS = Path("runs")
@@ -91,19 +94,9 @@ DataRoot = Annotated[
 ]
 AsJson = Annotated[bool, Option("--json", help="Plain JSON on stdout, for scripts.")]
 ModelName = Annotated[str, Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
-GraphName = Annotated[
-    str, Option("--graph", metavar="GRAPH", help="Name, file, folder, or nodes.csv,edges.csv; no labels needed.")
-]
-Directed = Annotated[
-    bool | None,
-    Option("--directed/--undirected", help="Directed or undirected edges; default: as the model learned them."),
-]
+GraphName = Annotated[str, Option("--graph", metavar="GRAPH", help="Name, file, folder, or nodes.csv,edges.csv.")]
 Force = Annotated[bool, Option("--force", help="Overwrite an existing file.")]
 Settings = Annotated[
     list[str] | None,
-    Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Any setting by its dotted name, as ipal.gamma=0.7 ('ipal list methods --long'); may be repeated.",
-    ),
+    Option("--set", metavar="NAME=VALUE", help="Any setting by its dotted name, as ipal.gamma=0.7; may be repeated."),
 ]

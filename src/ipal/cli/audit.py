@@ -1,4 +1,4 @@
-"""`ipal audit`: what a saved model keeps of its training nodes, and what can be reconstructed from it."""
+"""`ipal audit`: what a saved model keeps of its training nodes, and who can be told by it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,8 @@ from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
 from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
-    from ipal.analysis.audit import Evidence
+    from ipal.analysis.audit import View
+    from ipal.data.dataset import Dataset
     from ipal.estimator.model import Model
 
 UNKNOWN_GRAPHS = (
@@ -19,11 +20,11 @@ UNKNOWN_GRAPHS = (
     "and every node of a class counts as one that taught. So less is found below than could be: audit the run on its "
     "own graph, not a copy of its model."
 )
-ATTEMPTS = ("class", "taught", "cosine to mean", "AUC", "cosine of rebuilt", "rebuilt (>= 0.99)", "not tried")
+ATTEMPTS = ("class", "taught", "cosine to mean", "AUC", "not tried")
 HOW_TO_READ = (
     "Cosine 1 is the row itself. AUC: how surely the matrix of a class tells nodes that taught from others, of the "
-    "same class where they are known; 1 is certainty, 0.5 is guessing. Rebuilt rows: sought from that matrix alone. An "
-    "attempt that fails proves nothing; a better one may succeed."
+    "same class where they are known; 1 is certainty, 0.5 is guessing. An attempt that fails proves nothing; a better "
+    "one may succeed."
 )
 
 
@@ -34,41 +35,41 @@ def audit(
     root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a model keeps, which small classes that reveals, and what can be reconstructed from it.
+    """Show what a model keeps, and which small classes that reveals.
 
-    With --data: whether a feature row of the graph is in the model, and
-    how well rows of the smallest classes can be reconstructed.
+    With --data: whether a feature row of the graph is in the model, how near
+    rows of the smallest classes are to what is kept of these, and whether
+    nodes that taught can be told from others.
     """
     path = RunStore(runs).model_file(name)
 
-    from ipal.analysis import audit as library
+    from ipal.analysis.audit import audit as audited
     from ipal.estimator.files import load
 
     model = load(path)
-    evidence = None if data is None else _evidence(data, root, model, RunFolder.of_model(path))
-    found = {"model": str(path), **library.audit(model, evidence)}
+    evidence = () if data is None else _evidence(data, root, model, RunFolder.of_model(path))
+    found = {"model": str(path), **audited(model, *evidence)}
     if as_json:
         render.as_json(found)
     else:
         _show(found)
 
 
-def _evidence(name: str, root: Path | None, model: "Model", folder: RunFolder | None) -> "Evidence":
-    """The graph, divided into tasks as in the run that made the model, if a run did."""
-    from ipal.analysis import audit as library
+def _evidence(
+    name: str, root: Path | None, model: "Model", folder: RunFolder | None
+) -> "tuple[Dataset, list[View] | None]":
+    """The graph, and its tasks as in the run that made the model, if a run did and it was not changed since."""
+    from ipal.analysis.audit import as_taught
     from ipal.data import datasets
     from ipal.runs.resolved import resolve
 
     if folder is None:
-        return library.whole(datasets.load(name, root))
+        return datasets.load(name, root), None
     config = folder.config()
     dataset = datasets.load(name, root or folder.data_root(), undirected=config.protocol.edges == "undirected")
-    if dataset.hash != config.dataset_hash:
-        return library.whole(dataset)
-    taught = library.as_taught(resolve(config, dataset=dataset))
-    counts = model.nodes_behind_class()
-    # The run's model may have forgotten classes since.
-    return taught if not counts or counts == taught.nodes_behind_class() else library.whole(dataset)
+    if dataset.hash != config.dataset_hash or any(event.what != "learned" for event in model.history):
+        return dataset, None
+    return dataset, as_taught(resolve(config, dataset=dataset))
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -83,7 +84,7 @@ def _show(found: dict[str, Any]) -> None:
     for line in found["remarks"]:
         render.say(f"- {line}")
     if data is None:
-        render.say("With --data GRAPH, the model is also searched for nodes of a graph, and rows are reconstructed.")
+        render.say("With --data GRAPH, the model is also searched for nodes of a graph.")
         return
     render.say(f"\nAgainst {data['name']} ({data['nodes']} nodes)")
     if not data["as_taught"]:
@@ -94,7 +95,7 @@ def _show(found: dict[str, Any]) -> None:
         )
         left = f"; {one['too_plain']} with too few values were left out" * bool(one["too_plain"])
         render.say(f"- Rows of {what} were looked for in the model ({one['looked_for']} nodes): {verdict}{left}.")
-    caption = "Rows of the smallest classes, reconstructed from what is kept"
+    caption = "Rows of the smallest classes, compared with what is kept"
     _print(caption, ATTEMPTS, [_attempt(name, one) for name, one in data["attempts"]["classes"].items()])
     shared = data["attempts"].get("shared_matrix", {})
     if "skipped" in shared:
@@ -105,14 +106,13 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _attempt(name: str, found: dict[str, Any]) -> tuple[str, ...]:
-    """How well rows of a class were reconstructed."""
+    """How near rows of a class are to what is kept of it, and whether they tell who taught."""
     matrix = found.get("from_matrix", {})
-    span, rebuilt = matrix.get("span", {}), matrix.get("rows", {})
+    span = matrix.get("span", {})
     aucs = (span.get("auc_against_same_class"), span.get("auc_against_others"))
     auc = next((one for one in aucs if one is not None), None)
-    numbers = (found["from_mean"]["best_cosine"], auc, rebuilt.get("mean_cosine"), rebuilt.get("recovered_share"))
-    shown = ("" if one is None else f"{one:.3f}" for one in numbers)
-    return (name, str(found["taught"]), *shown, matrix.get("skipped") or rebuilt.get("skipped") or "")
+    shown = ("" if one is None else f"{one:.3f}" for one in (found["from_mean"]["best_cosine"], auc))
+    return (name, str(found["taught"]), *shown, matrix.get("skipped", ""))
 
 
 def _print(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

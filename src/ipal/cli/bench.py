@@ -1,18 +1,14 @@
 """`ipal bench`: the runs behind tables and figures."""
 
-import itertools
 import json
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typer import Argument, Option
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
-from ipal.errors import ConfigError, shortened
 
 if TYPE_CHECKING:
     from ipal.bench.jobs import Job
@@ -23,24 +19,15 @@ def bench(
     files: Annotated[list[Path], Argument(metavar="FILE...", help="Experiment files (YAML).")],
     runs: Runs = RUNS,
     root: DataRoot = None,
-    jobs: Annotated[
-        int | None, Option(min=1, max=1024, help="Processes at a time; default: cores by the threads of a run.")
-    ] = None,
+    jobs: Annotated[int | None, Option(min=1, max=1024, help="Processes at a time; default: by cores.")] = None,
     tune: Annotated[bool, Option("--tune", help="Search every grid, also if the file fixes its settings.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would run.")] = False,
-    only: Annotated[
-        list[str] | None, Option("--only", metavar="LABEL", help="This entry only; may be repeated.")
-    ] = None,
-    seeds: Annotated[str | None, Option(help="Other seeds than the file's, as 0-2 or 0,3.")] = None,
+    only: Annotated[list[str] | None, Option(metavar="LABEL", help="This entry only; may be repeated.")] = None,
     engine: Annotated[str, Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
     address: Annotated[
-        str | None,
-        Option("--address", metavar="HOST:PORT", help="Head of the Ray cluster, or auto; default: a new local Ray."),
+        str | None, Option(metavar="HOST:PORT", help="Head of the Ray cluster, or auto; default: a new local Ray.")
     ] = None,
-    stack: Annotated[
-        int,
-        Option(min=1, max=64, help="On a GPU, train up to so many runs that differ in numbers alone as one; faster."),
-    ] = 1,
+    stack: Annotated[int, Option(min=1, max=64, help="Runs that are trained as one, which is faster on a GPU.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run the methods, seeds and grids of experiment files in parallel. Finished runs are not repeated."""
@@ -49,7 +36,7 @@ def bench(
 
     performer = make_engine(engine, address)
     plans = [read_experiment(path) for path in files]
-    suite = prepare(plans, runs, root, tune=tune, only=only or (), seeds=_parse_seeds(seeds), stack=stack)
+    suite = prepare(plans, runs, root, tune=tune, only=only or (), stack=stack)
     if dry_run:
         return _show_plan(suite)
     interrupted = "Interrupted; saved work is kept. Start the same command again to continue."
@@ -71,29 +58,19 @@ def bench(
         raise typer.Exit(1)
 
 
-class _View:
-    """Shows a suite: a progress bar of runs, and a line for each finished row."""
+class _View(render.Status):
+    """Shows a suite: a line with what runs now, and one that stays for each finished row."""
 
     def __init__(self, suite: "Suite") -> None:
-        # Durations differ between runs: the speed is estimated over the last hour.
-        now = TextColumn("{task.description}", style="dim", markup=False)
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), now)
-        self._bar = Progress("runs", *columns, console=render.err, speed_estimate_period=3600)
-        self._suite, total = suite, len(suite.jobs)
-        self._id = self._bar.add_task("", total=total, completed=total - len(suite.unfinished()))
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        super().__init__(render.err)
+        self._suite, self._done = suite, len(suite.jobs) - len(suite.unfinished())
 
     def started(self, job: "Job") -> None:
-        self._bar.update(self._id, description=job.name.rpartition("-")[0])
+        whole = len(self._suite.jobs)  # a search may go on
+        self.show(f"{self._done} of {whole} runs done, {job.name.rpartition('-')[0]}", self._done / whole)
 
     def ended(self, job: "Job", reason: str | None) -> None:
-        self._bar.update(self._id, advance=1, total=len(self._suite.jobs))  # a search may go on
+        self._done += 1
         if reason is not None:
             render.note(f"failed: {job.name}: {reason}")
 
@@ -142,18 +119,3 @@ def _spread(spread: dict[str, float | None]) -> str:
     if spread["mean"] is None:
         return "failed"
     return f"{spread['mean']:.2f}" + ("" if spread["sd"] is None else f" ± {spread['sd']:.2f}")
-
-
-def _parse_seeds(text: str | None) -> tuple[int, ...]:
-    """`0-2,5` as 0, 1, 2, 5."""
-    if text is None:
-        return ()
-    parts = [re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip()) for part in text.split(",")]
-    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
-    if not all(parts) or not any(ranges):
-        raise ConfigError(f"--seeds takes seeds as 0-2 or 0,3; got '{shortened(text)}'.")
-    from ipal.bench.experiment_file import MOST_SEEDS
-
-    if sum(map(len, ranges)) > MOST_SEEDS:
-        raise ConfigError(f"--seeds names {sum(map(len, ranges))} seeds; at most {MOST_SEEDS} are taken: name fewer.")
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(ranges)))

@@ -21,56 +21,39 @@ if TYPE_CHECKING:
     from ipal.runs.resolved import Resolved
 
 CheckpointEvery = Annotated[
-    int | None,
-    Option(
-        min=1, max=10**9, help="Epochs between two checkpoints; default: few, of little cost.", rich_help_panel=RARE
-    ),
+    int | None, Option(min=1, max=10**9, help="Epochs between two checkpoints.", rich_help_panel=RARE)
 ]
-Long = Annotated[bool, Option("--long", help="Also metrics, what is stored, and the protocol, in words.")]
 
 
 def run(
     dataset: Annotated[
-        str | None,
-        Option("--dataset", help="A graph by name, file, folder, or as nodes.csv,edges.csv; several with commas."),
+        str | None, Option(help="A graph by name, file, folder, or as nodes.csv,edges.csv; several with commas.")
     ] = None,
     method: Annotated[str | None, Option(help="Name of a method: see 'ipal list methods'.")] = None,
-    seed: Annotated[
-        int | None, Option(min=0, help="Random seed: split of nodes, initial weights, all samples.")
-    ] = None,
-    epochs: Annotated[
-        int | None, Option("--epochs", metavar="N", help="Epochs of every task: short for --set train.epochs=N.")
-    ] = None,
+    seed: Annotated[int | None, Option(min=0, help="Random seed: split of nodes, weights, samples.")] = None,
+    epochs: Annotated[int | None, Option(metavar="N", help="Epochs of every task: short for --set train.epochs=N.")] = (
+        None
+    ),
     settings: Settings = None,
     split: Annotated[str | None, Option(help="Classes per task, as 5,2,2.")] = None,
-    preset: Annotated[
-        str | None,
-        Option(help="What an experiment gives the method, as paper or table1-cs: see 'ipal list presets'."),
-    ] = None,
+    preset: Annotated[str | None, Option(help="Settings of an experiment: see 'ipal list presets'.")] = None,
     device: Annotated[str | None, Option(help="cpu, cuda or cuda:N.")] = None,
     config: Annotated[Path | None, Option(help="YAML file with settings.", rich_help_panel=RARE)] = None,
     threads: Annotated[int | None, Option(min=1, help="CPU threads (default 1).", rich_help_panel=RARE)] = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
-    memory_limit: Annotated[
-        str | None,
-        Option(
-            help="Limit of main memory, as 8GB: chooses full graphs, sampled batches or pieces automatically.",
-            rich_help_panel=RARE,
-        ),
-    ] = None,
+    memory_limit: Annotated[str | None, Option(help="Limit of main memory, as 8GB.", rich_help_panel=RARE)] = None,
     html: Annotated[bool, Option("--html", help="Also write an HTML page of the run.")] = False,
-    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, an interrupted one resumed."""
     if html:
         need_extra("html", "jinja2")  # now, not after hours of learning
     options: Tree = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
-    options |= {"split": _parse_split(split), "train": None if epochs is None else {"epochs": epochs}}
     given = {name: value for name, value in options.items() if value is not None}
-    for assignment in settings or ():
+    short = [f"split=[{split}]"] * (split is not None) + [f"train.epochs={epochs}"] * (epochs is not None)
+    for assignment in [*short, *(settings or ())]:
         given = override(given, parse_assignment(assignment))
     wanted = wanted_run(given, config, preset)
     with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
@@ -83,7 +66,7 @@ def run(
         folder.mark(wanted)
     else:
         _say_finished(folder)
-    _show(folder, full, as_json)
+    _show(folder, as_json)
     if html:
         from ipal.cli.report import write_page
 
@@ -124,21 +107,11 @@ def _check_used(method: str, given: Tree, epochs: int | None) -> None:
         raise ConfigError(f"The method '{method}' trains no network: leave out {what}.")
 
 
-def _parse_split(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise ConfigError(f"--split takes whole numbers with commas, as 5,2,2; got '{shortened(text)}'.") from error
-
-
 def resume(
     name: Annotated[str, Argument(metavar="RUN", help="Path, name, part of a name, or latest.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
-    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue an interrupted run; the result is the same as without the interruption."""
@@ -150,13 +123,12 @@ def resume(
         with render.Status(render.err, f"reading {shortened(config.dataset)}"):
             resolved = _resolved(config, root or folder.data_root())
         _execute(resolved, folder, checkpoint_every=checkpoint_every)
-    _show(folder, full, as_json)
+    _show(folder, as_json)
 
 
 def show(
     name: Annotated[str, Argument(metavar="RUN|MODEL", help="Path or name of a run, or latest; a model file.")],
     runs: Runs = RUNS,
-    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a finished run (accuracy matrix, AP, AF, time, memory, what is stored), or a model file and its history."""
@@ -168,7 +140,7 @@ def show(
     folder.config()
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
-    _show(folder, full, as_json)
+    _show(folder, as_json)
 
 
 def _finished_before(wanted: RunConfig, runs: Path, root: Path | None) -> RunFolder | None:
@@ -196,7 +168,8 @@ def _made(resolved: "Resolved", runs: Path, limit: str | None, checkpoint_every:
         from ipal.runs import memory_plan
 
         way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
-        render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
+        how = "mini-batches" if way.config.protocol.batch != "full" else "full graphs"
+        render.note(f"Within {limit}: {how}, which takes at least about {way.bytes / memory_plan.GIB:.1f} GiB")
         resolved, budget = replace(resolved, config=way.config), way.budget
     folder = RunStore(runs).folder_for(resolved.config)
     if folder.is_finished:
@@ -222,12 +195,12 @@ def _say_finished(folder: RunFolder) -> None:
     render.note("This run is finished already: what it found is shown.")
 
 
-def _show(folder: RunFolder, full: bool, as_json: bool) -> None:
+def _show(folder: RunFolder, as_json: bool) -> None:
     result = folder.result()
     if as_json:
         render.as_json({"run": str(folder.path), **result})
     else:
-        render.result(result, folder.path, full=full)
+        render.result(result, folder.path)
 
 
 # ---------------------------------------------------------------------- lists
@@ -241,40 +214,42 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List what there is of one kind, or the runs."""
-    if what == "runs":
-        rows = [overview(folder) for folder in RunStore(runs).all()]
-    elif what == "presets":
-        found = {name: (path, read_config_file(path)) for name, path in presets().items()}
-        rows = [{"name": name, "about": tree["about"], "file": str(path)} for name, (path, tree) in found.items()]
-    elif what == "datasets":  # at once: the others load torch
-        from ipal.data.datasets.catalog import CATALOG, all_names, data_root, describe
-
-        folder = data_root(root)
-        rows = _with_packages(CATALOG, [describe(name, folder) for name in all_names(folder)])
-    else:
-        rows = _offered(what)
+    rows = _listed(what, runs, root)
     if as_json:
         render.as_json(rows)
+    elif full and what == "methods":
+        render.settings(rows)
     else:
-        render.listing(what, rows, full=full)
+        render.listing(what, rows)
 
 
-def _offered(what: str) -> list[dict[str, Any]]:
-    from ipal.estimator.settings import describe
-    from ipal.runs.resolved import REGISTRIES
+def _listed(what: str, runs: Path, root: Path | None) -> list[dict[str, Any]]:
+    if what == "runs":
+        return [overview(folder) for folder in RunStore(runs).all()]
+    if what == "presets":
+        return [
+            {"name": name, "about": read_config_file(path)["about"], "file": str(path)}
+            for name, path in presets().items()
+        ]
+    if what == "datasets":  # at once: the others load torch
+        from ipal.data.datasets import catalog
 
-    registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
-    if what not in registries:
-        raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, ['runs', 'presets', *registries])}")
-    own = registries[what].own.values()
-    if what == "methods":
-        return _with_packages(registries[what], list(map(describe, own)))
-    rows = [{"name": one.name, "about": getattr(one, "about", "") or first_paragraph(one.__doc__)} for one in own]
-    return _with_packages(registries[what], rows)
+        registry: Registry[Any] = catalog.CATALOG
+        folder = catalog.data_root(root)
+        rows = [catalog.describe(name, folder) for name in catalog.all_names(folder)]
+    else:
+        from ipal.estimator.settings import describe
+        from ipal.runs.resolved import REGISTRIES
+
+        registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
+        if what not in registries:
+            raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, ['runs', 'presets', *registries])}")
+        registry = registries[what]
+        rows = [describe(one) if what == "methods" else _about(one) for one in registry.own.values()]
+    # What installed packages offer is not loaded.
+    unknown = {"here": True, "split": None}
+    return rows + [{"name": name, "about": f"from {registry.package(name)}", **unknown} for name in registry.entries]
 
 
-def _with_packages(registry: Registry[Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows, and the names of what installed packages offer, which is not loaded."""
-    rows = [*rows, *({"name": name} for name in registry.entries)]
-    packages = [registry.package(row["name"]) for row in rows]
-    return [{**row, "plugin": package and str(package)} for row, package in zip(rows, packages, strict=True)]
+def _about(thing: Any) -> dict[str, str]:
+    return {"name": thing.name, "about": getattr(thing, "about", "") or first_paragraph(thing.__doc__)}

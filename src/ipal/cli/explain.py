@@ -16,13 +16,8 @@ def explain(
     name: ModelName,
     graph: GraphName,
     node: Annotated[str, typer.Option("--node", metavar="NODE", help="The node to explain: its id or number.")],
-    against: Annotated[
-        str | None,
-        typer.Option("--against", metavar="CLASS", help="The class to compare with; default: the next best."),
-    ] = None,
-    top: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many nodes, features and pieces of evidence are shown.")
-    ] = 10,
+    against: Annotated[str | None, typer.Option(metavar="CLASS", help="Compared with; default: the next best.")] = None,
+    top: Annotated[int, typer.Option(min=1, max=10_000, help="How many nodes, features and values are shown.")] = 10,
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
@@ -38,14 +33,14 @@ def explain(
     _, model, data = opened(name, graph, runs, root)
 
     from ipal.data.graph_data import node_numbers
-    from ipal.estimator.explain import explained
+    from ipal.estimator.explain import explain as explained
 
     (asked,) = node_numbers(node, "--node", (data.graph.num_nodes, data.ids))
     if len(asked) != 1:
         raise ConfigError("Give --node one node: each is explained on its own.")
     by_name = {str(label): label for label in model.labels}
-    found = explained(model, data.graph, asked[0], None if against is None else by_name.get(against, against))
-    plain = replace(found, ids=data.ids).as_plain_data(top, model.checked(data.graph).columns or None)
+    other = None if against is None else by_name.get(against, against)
+    plain = replace(explained(model, data.graph, asked[0], against=other), ids=data.ids).as_plain_data(top)
     render.as_json(plain) if as_json else _show(plain)
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, Force, ModelName, Runs
@@ -17,12 +16,7 @@ def export(
     name: ModelName,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the ONNX model, as model.onnx.")],
     force: Force = False,
-    graphs: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Random graphs on which file and model are compared.")
-    ] = 20,
-    edge_weights: Annotated[
-        bool, typer.Option("--edge-weights", help="Take weights of edges as a third input; else all edges weigh one.")
-    ] = False,
+    edge_weights: Annotated[bool, typer.Option("--edge-weights", help="Weights of edges as a third input.")] = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -41,22 +35,16 @@ def export(
     from ipal.deploy.export import export_onnx
     from ipal.estimator.files import load
 
-    made = {"model": str(path), **export_onnx(load(path), target, graphs=graphs, edge_weights=edge_weights)}
+    made = {"model": str(path), **export_onnx(load(path), target, edge_weights=edge_weights)}
     render.as_json(made) if as_json else _show(made)
 
 
 def _show(made: Mapping[str, Any]) -> None:
-    facts = Table.grid(padding=(0, 2))
-    size = render.size(made["bytes"])
-    facts.add_row("model", f"method {made['method']}, classes {len(made['classes'])}, opset {made['opset']}, {size}")
-    for word in ("inputs", "outputs"):
-        for place, (name, kind) in enumerate(made[word].items()):
-            facts.add_row("" if place else word, f"{name}: {kind}")
-    apart = made["largest_difference"]
-    facts.add_row(
-        "checked",
+    apart, size = made["largest_difference"], render.size(made["bytes"])
+    named = {word: "\n".join(f"{name}: {kind}" for name, kind in made[word].items()) for word in ("inputs", "outputs")}
+    checked = (
         f"on {made['graphs']} random graphs: scores differ by at most {apart['scores']:.1e} of the largest one "
-        f"(allowed {made['tolerance']:.0e}), probabilities by {apart['probabilities']:.1e}",
+        f"(allowed {made['tolerance']:.0e}), probabilities by {apart['probabilities']:.1e}"
     )
-    render.out.print(facts)
-    render.say(f"file     {made['file']}")
+    model = f"method {made['method']}, classes {len(made['classes'])}, opset {made['opset']}, {size}"
+    render.facts({"model": model, **named, "checked": checked, "file": made["file"]})

@@ -1,7 +1,7 @@
 """Saved models: opened with a graph, shown, and changed. A changed file is written whole or not at all."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # torch takes seconds to load
 
 Out = Annotated[Path | None, Option("--out", "-o", help="File for the result; default: the model's own is replaced.")]
 Paths = list[Path] | None
-MOST_NAMED = 20
 
 
 def opened(
@@ -36,7 +35,7 @@ def opened(
 
     model = load(path, device=device)
     folder = root or (run.data_root() if run else None)
-    return path, model, load_to_predict(graph, folder, undirected=not model.schema.directed)
+    return path, model, load_to_predict(graph, folder, undirected=not model.directed)
 
 
 def show_model(path: Path, as_json: bool) -> None:
@@ -61,15 +60,13 @@ def show_model(path: Path, as_json: bool) -> None:
     render.counts("nodes learned", content["classes"])
     history = render.table(("when", "what", "classes", "nodes"), numbers=["nodes"], title="History")
     for one in model.history:
-        more = len(one.classes) - MOST_NAMED
-        classes = ", ".join(one.classes[:MOST_NAMED]) + f" and {more} more" * (more > 0)
-        classes += f" -> {', '.join(one.into)}" * bool(one.into)
+        classes = ", ".join(one.classes) + f" -> {', '.join(one.into)}" * bool(one.into)
         history.add_row((one.time or "").replace("T", " "), one.what, classes, str(one.nodes or ""))
     render.out.print(history)
     render.facts(
         {
             "model": f"{in_words(model)}; {render.many(model.num_features, 'feature')} a node",
-            "kept": render.kept(kept, items=True),
+            "kept": render.kept(kept),
             "file": f"{path} ({render.size(content['bytes'])})",
         }
     )
@@ -81,19 +78,13 @@ def show_model(path: Path, as_json: bool) -> None:
 def forget(
     name: ModelName,
     classes: Annotated[
-        list[str] | None,
-        Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs. May be repeated."),
+        list[str] | None, Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs.")
     ] = None,
-    rows: Annotated[
-        Paths, Option("--rows", metavar="GRAPH", help="Forget what nodes taught: as if they had had no label.")
-    ] = None,
-    nodes: Annotated[
-        Paths, Option("--nodes", metavar="GRAPH", help="Forget nodes: as if they had never been there.")
-    ] = None,
+    rows: Annotated[Paths, Option(metavar="GRAPH", help="Forget what nodes taught, as if without a label.")] = None,
+    nodes: Annotated[Paths, Option(metavar="GRAPH", help="Forget nodes, as if they had never been there.")] = None,
     graphs: Annotated[Paths, Option("--graph", metavar="GRAPH", help="With --class: what was learned.")] = None,
     which: Annotated[
-        str | None,
-        Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line."),
+        str | None, Option(metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line.")
     ] = None,
     out: Out = None,
     force: Force = False,
@@ -119,7 +110,7 @@ def forget(
         from ipal.data.datasets.forget_file import read_departures, read_taught
         from ipal.estimator import edits
 
-        undirected = not learner.model_.schema.directed
+        undirected = not learner.model_.directed
         if paths := rows or nodes:
             leaving: Any = read_departures(paths, which, undirected=undirected)
             (edits.forget_rows if rows else edits.forget_nodes)(learner, leaving)
@@ -174,7 +165,7 @@ def relabel(
         from ipal.data.datasets.forget_file import read_correction
         from ipal.estimator import edits
 
-        corrected: Any = [read_correction(one, undirected=not learner.model_.schema.directed) for one in graphs]
+        corrected: Any = [read_correction(one, undirected=not learner.model_.directed) for one in graphs]
         edits.relabel(learner, corrected)
 
 
@@ -198,7 +189,7 @@ def merge(
     from ipal.estimator.edits import merge_models
     from ipal.estimator.learners import load
 
-    with _alone(target, out, force):
+    with _alone(target):
         parts = [load(file) for file in files]
         of_each = [part.model_.nodes_behind_class() for part in parts]
         whole = reduce(merge_models, parts)
@@ -224,7 +215,7 @@ def changed(name: str, out: Path | None, force: bool, runs: Path, what: str, as_
 
     from ipal.estimator.learners import load
 
-    with _alone(target, out, force):
+    with _alone(target):
         learner = load(source)
         before = learner.model_.nodes_behind_class()
         yield learner
@@ -239,28 +230,17 @@ def changed(name: str, out: Path | None, force: bool, runs: Path, what: str, as_
         return render.as_json(
             {"model": str(target), "read_from": str(source), "done": what, "nodes_behind_class": counts}
         )
-    _show_change(before, after)
+    numbers = ("nodes before", "after")
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in changed]
+    render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
     render.say(f"{what}\nmodel  {target}")
 
 
-@contextmanager
-def _alone(target: Path, out: Path | None, force: bool) -> Iterator[None]:
-    """The lock of a model's file; a new file may have been written by another process until it was had."""
+def _alone(target: Path) -> AbstractContextManager[None]:
+    """The lock of a model's file."""
     folder = RunFolder.of_model(target)
-    with alone_with(target, target.with_name(f".{target.name}.lock")) if folder is None else folder.locked():
-        if out is not None:
-            new_file(out, force)
-        yield
-
-
-def _show_change(before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    numbers = ("nodes before", "after")
-    if other := [name for name in {**before, **after} if before.get(name) != after.get(name)]:
-        rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in other]
-        render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
-    if same := [name for name in before if name not in other]:
-        nodes = render.many(sum(before[name] for name in same), "node")
-        render.say(f"{render.many(len(same), 'other class')} with {nodes} as before")
+    return folder.locked() if folder else alone_with(target, target.with_name(f".{target.name}.lock"))
 
 
 def _label(learner: "Learner", name: str) -> int | str:

@@ -18,26 +18,13 @@ def predict(
     graph: GraphName,
     out: Annotated[Path, Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
-        float | None,
-        Option(
-            "--reject",
-            metavar="SHARE",
-            help="Reject nodes that seem to be of no known class, so that about this share of known nodes is lost.",
-        ),
+        float | None, Option(metavar="SHARE", help="Reject nodes of no known class, and this share of known ones.")
     ] = None,
     coverage: Annotated[
-        float | None,
-        Option(
-            "--coverage",
-            metavar="SHARE",
-            help="Also a column with a set of classes, which holds a node's own this often, as 0.9.",
-        ),
+        float | None, Option(metavar="SHARE", help="Also sets of classes, which hold a node's own this often.")
     ] = None,
     nodes: Annotated[
-        str | None,
-        Option(
-            "--nodes", metavar="NODES", help="Only these nodes: ids or numbers, as 3,17,25, or a file with one a line."
-        ),
+        str | None, Option(metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line.")
     ] = None,
     force: Force = False,
     device: Annotated[str, Option(help="cpu, cuda or cuda:N.")] = "cpu",
@@ -66,7 +53,7 @@ def predict(
     counts, rejected = found.counts(), int(found.rejected.sum())
     if as_json:
         what = {"file": str(target), "model": str(path), "method": model.name, "nodes": len(found.nodes)}
-        how = {"rejected": rejected, "reject": reject, "coverage": coverage, "directed": model.schema.directed}
+        how = {"rejected": rejected, "reject": reject, "coverage": coverage, "directed": model.directed}
         return render.as_json({**what, "predicted": counts, **how})
     render.counts("nodes", counts if reject is None else {**counts, "none of them": rejected})
     render.say(f"{len(found.nodes)} nodes predicted\nfile  {target}")
@@ -76,7 +63,7 @@ def discover(
     name: ModelName,
     graph: GraphName,
     out: Annotated[Path, Option("--out", "-o", help="CSV file: node, group.")],
-    reject: Annotated[float, Option("--reject", metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
+    reject: Annotated[float, Option(metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
     classes: Annotated[int | None, Option(min=1, max=1000, help="How many groups; default: chosen.")] = None,
     force: Force = False,
     runs: Runs = RUNS,

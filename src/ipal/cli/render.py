@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ipal.errors import visible
-from ipal.runs.records import batch_in_words, stream_in_words
 from ipal.system.status import Status as Status
 from ipal.system.units import many as many
 from ipal.system.units import size as size
@@ -126,11 +125,9 @@ def facts(rows: Mapping[str, str | None]) -> None:
     out.print(shown, soft_wrap=True)
 
 
-def kept(report: dict[str, Any], *, items: bool) -> str:
+def kept(report: dict[str, Any]) -> str:
     """What a model keeps, in words."""
-    listed = "; ".join(f"{item['what']} ({size(item['bytes'])})" for item in report["items"])
-    exemplars = "raw nodes ARE stored" if report["stores_exemplars"] else "no node is stored"
-    return f"{size(report['bytes'])}{': ' * items}{listed * items}; {exemplars}"
+    return f"{size(report['bytes'])}; {'raw nodes ARE stored' if report['stores_exemplars'] else 'no node is stored'}"
 
 
 # ---------------------------------------------------------------------- a run
@@ -171,35 +168,32 @@ SHORT = ("average_performance", "average_forgetting")
 """Metrics of this package that are always shown; those of others are, too."""
 
 
-def result(content: dict[str, Any], folder: Path, *, full: bool = False) -> None:
-    """What the model is, accuracy matrix, metrics, cost, retained memory, folder; or, `full`, all that is known."""
+def result(content: dict[str, Any], folder: Path) -> None:
+    """What the model is, accuracy matrix, metrics, cost, retained memory, folder."""
     if "model" in content:
         say(content["model"])
     say("Accuracy (%) on each task, after learning each task")
-    out.print(_matrix(content, full))
+    out.print(_matrix(content))
     timing, turns = content["timing"], content["timing"]["runs_taking_turns"]
-    evaluation = f", of which {timing['evaluation_seconds']:.1f} s evaluation" if full else ""
     shared = f" (of {turns} runs that took turns in one process)" if turns > 1 else ""
     classes = f"{len(content['retained']['nodes_behind_class'])} classes remembered"
     facts(
         {
-            **dict(_metrics(content, full)),
-            "time": f"{timing['total_seconds']:.1f} s{evaluation}",
+            **dict(_metrics(content)),
+            "time": f"{timing['total_seconds']:.1f} s",
             "peak memory": size(content["peak_memory_bytes"]) + shared,
-            "retained": f"{kept(content['retained'], items=full)}; {classes}",
+            "retained": f"{kept(content['retained'])}; {classes}",
             "remark": content["data"]["remark"],
-            **(_protocol(content) if full else {}),
             "folder": str(folder),
         }
     )
-    if not full:
-        say(f"more         ipal show {shlex.quote(str(folder))} --long")
+    say(f"more         ipal show {shlex.quote(str(folder))} --json")
 
 
-def _matrix(content: dict[str, Any], full: bool) -> Table:
+def _matrix(content: dict[str, Any]) -> Table:
     """The accuracy matrix; where it is too wide for the terminal, tasks in the middle are left out."""
     split, curve = content["protocol"]["split"], content["average_performance_curve"]
-    tasks = _some(len(split), len(split) if full else max(4, (out.width - 20) // 9))
+    tasks = _some(len(split), max(4, (out.width - 20) // 9))
     columns = ["after", *("…" if task is None else f"task {task + 1}\n{split[task]} cl." for task in tasks)]
     made = table(columns, numbers=columns)
     made.add_column("AP", justify="right", style="bold")
@@ -218,71 +212,49 @@ def _some(number: int, most: int) -> list[int | None]:
     return [*range(first), None, *range(number - (most - first - 1), number)]
 
 
-def _metrics(content: dict[str, Any], full: bool) -> Iterator[tuple[str, str]]:
-    """Title and value of every metric to show; in full, also what it means."""
-    from ipal.evaluation.metrics import METRICS, metric_named
+def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Title and value of every metric to show."""
+    from ipal.evaluation.metrics import METRICS
 
     for name, value in content["metrics"].items():
-        if value is not None and (full or name in SHORT or name not in METRICS.own):
-            metric = metric_named(name)
-            about = f"   ({metric.about})" if full and metric.about else ""
-            yield metric.title, f"{value:.2f} {metric.unit}{about}"
-
-
-def _protocol(content: dict[str, Any]) -> dict[str, str]:
-    """How the tasks were made, and what made them."""
-    protocol, classes = content["protocol"], content["protocol"]["classes"]
-    has_names = any(isinstance(name, str) for names in classes for name in names)
-    graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}, {protocol['visibility']}"
-    batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
-    return {
-        "classes": "; ".join(", ".join(map(str, names)) for names in classes) if has_names else "",
-        "protocol": f"{stream_in_words(protocol['stream'])}, {graphs}, {protocol['accuracy']} accuracy{batch}",
-        "plugins": ", ".join(map(" ".join, content["plugins"].items())),
-    }
+        if value is not None and (name in SHORT or name not in METRICS.own):
+            metric = METRICS.get(name)
+            yield metric.title if metric else name, f"{value:.2f} {metric.unit if metric else ''}"
 
 
 # ---------------------------------------------------------------------- lists
 
 
-def listing(what: str, rows: list[dict[str, Any]], *, full: bool = False) -> None:
-    """A list of things; of what a package offers, only the name is known."""
-    known = [row for row in rows if len(row) > 2]
-    if what == "methods" and full:
-        for row in known:
-            exemplars = "stores exemplars" if row["stores_exemplars"] else "exemplar-free"
-            say(f"{row['name']} ({exemplars}): {row['about']}")
-            settings = [(f"{row['name']}.{one['name']}", str(one["default"]), one["about"]) for one in row["settings"]]
-            out.print(table(("setting", "default", "meaning"), settings))
-    elif what == "runs":
-        lines([("date", "method", "graph", "seed", "AP", "AF", "status", "run"), *map(_run_cells, known)])
-        legend(known)
+def listing(what: str, rows: list[dict[str, Any]]) -> None:
+    """A list of things."""
+    if what == "runs":
+        lines([("date", "method", "graph", "seed", "AP", "AF", "status", "run"), *map(_run_cells, rows)])
     elif what == "datasets":
-        lines([("dataset", "here", "split", "what it is"), *map(_dataset_cells, known)])
+        lines([("dataset", "here", "split", "what it is"), *map(_dataset_cells, rows)])
     else:
-        lines([("name", "what it is"), *((row["name"] + _dagger(row), row["about"]) for row in known)])
-        legend(known)
-    if what == "methods" and not full:
-        say("'ipal list methods --long' shows their settings.")
+        lines([("name", "what it is"), *((row["name"] + _dagger(row), row["about"]) for row in rows)])
+    legend(rows)
+
+
+def settings(rows: list[dict[str, Any]]) -> None:
+    """Methods with their settings."""
     for row in rows:
-        if row.get("plugin"):
-            say(f"{row['name']} is from {row['plugin']}")
+        own = [(f"{row['name']}.{one['name']}", str(one["default"]), one["about"]) for one in row.get("settings", ())]
+        say(f"{row['name']}{_dagger(row)}: {row['about']}")
+        out.print(table(("setting", "default", "meaning"), own))
+    legend(rows)
 
 
 def _dataset_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    split = "+".join(map(str, row["split"])) if row["split"] else "by rule"
+    split = "+".join(map(str, row["split"] or ())) or "by rule"
     return row["name"], "yes" if row["here"] else "no", split, row["about"]
 
 
 def _run_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    about = (
-        (row["method"] or "?") + _dagger(row),
-        row["dataset"] or "?",
-        "?" if row["seed"] is None else str(row["seed"]),
-    )
-    scores = (row["average_performance"], row["average_forgetting"])
-    shown = ("" if score is None else f"{score:.2f}" for score in scores)
-    return f"{row['date'][:10]} {row['date'][11:16]}", *about, *shown, row["status"], row["run"]
+    about = [str("?" if row[name] is None else row[name]) for name in ("method", "dataset", "seed")]
+    scores = ["" if row[name] is None else f"{row[name]:.2f}" for name in SHORT]
+    date = row["date"][:16].replace("T", " ")
+    return date, about[0] + _dagger(row), *about[1:], *scores, row["status"], row["run"]
 
 
 def _dagger(row: dict[str, Any]) -> str:

@@ -20,9 +20,7 @@ def report(
     ] = None,
     html: Annotated[bool, Option("--html", help="One HTML page: of a run, or comparing many.")] = False,
     runs: Runs = RUNS,
-    out: Annotated[
-        Path | None, Option("--out", "-o", help="Folder (default report); with --html, the file.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Folder (default report); with --html, the file.")] = None,
 ) -> None:
     """Make tables and figures from stored runs, with the paper's numbers; or an HTML page (--html)."""
     if html:
@@ -31,7 +29,7 @@ def report(
 
     draw = not lacking(FIGURES[1])
     written = make_report(runs, out or OUT, names or [], draw)
-    render.note(f"{len(written)} files; start with {written[0]}")
+    render.note(f"{len(written)} files in {out or OUT}")
     if not draw:
         render.note("No figures were drawn: pip install 'ipal[figures]' adds what they need.")
 
@@ -56,9 +54,8 @@ def track(
 ) -> None:
     """Show runs in TensorBoard, MLflow or W&B: settings, losses, accuracies, AP, AF, recall of classes, time, memory.
 
-    Tracking a run again replaces what has changed. Needs the extra tensorboard,
-    mlflow or wandb. For W&B (Weights & Biases) nothing is sent: wandb sync does
-    that.
+    Tracking a run again replaces it. Needs the extra tensorboard, mlflow or
+    wandb. For W&B (Weights & Biases) nothing is sent: wandb sync does that.
     """
     from ipal.trackers import TRACKERS, read
 
@@ -67,9 +64,8 @@ def track(
     if not out:
         raise ConfigError("Say where to track the runs: -o and a folder.")
     folders = {folder.path: folder for folder in map(RunStore(runs).find, names)}
-    tracked = [TRACKERS[to].track(record, out) for record in list(map(read, folders.values()))]
+    tracked = [{"run": one.name, "where": TRACKERS[to](one, out)} for one in list(map(read, folders.values()))]
     if as_json:
-        return render.as_json([one._asdict() for one in tracked])
+        return render.as_json(tracked)
     for one in tracked:
-        render.say(f"{one.change:9}  {one.run}")
-    render.note(TRACKERS[to].how_to_look(out))
+        render.say(f"{one['run']}: {one['where']}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, Directed, ModelName, Runs
+from ipal.cli.app import RUNS, ModelName, Runs
 from ipal.errors import ConfigError
 from ipal.runs.run_folder import RunStore
 from ipal.system.files import read_bounded
@@ -17,9 +17,7 @@ TOKEN = "IPAL_TOKEN"
 
 def serve(
     name: ModelName,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; all but loopback addresses need a token.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 8000,
     token_file: Annotated[
         Path | None, typer.Option(help=f"File with the token for all requests but /health; or set {TOKEN}.")
@@ -28,19 +26,12 @@ def serve(
     max_nodes: Annotated[int, typer.Option(min=1, max=2**31, help="Most nodes of a request.")] = 20_000,
     max_edges: Annotated[int, typer.Option(min=0, max=2**40, help="Most edges of a request.")] = 1_000_000,
     timeout: Annotated[
-        float,
-        typer.Option(min=0.1, max=86_400, help="Timeout in seconds for receiving a body, and again for answering it."),
+        float, typer.Option(min=0.1, max=86_400, help="Seconds for receiving a body, and again for answering it.")
     ] = 30.0,
     queue: Annotated[int, typer.Option(min=0, max=10**6, help="Most requests in the queue.")] = 16,
-    max_connections: Annotated[
-        int,
-        typer.Option(min=1, max=10**6, help="Most open connections; while there are more, all requests get 503."),
-    ] = 2048,
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="CPU threads; workers share them. Default: all cores.")
-    ] = None,
+    max_connections: Annotated[int, typer.Option(min=1, max=10**6, help="Most open connections.")] = 2048,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; workers share them.")] = None,
     workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes that answer, each with the model.")] = 1,
-    directed: Directed = None,
     runs: Runs = RUNS,
 ) -> None:
     """Serve predictions over HTTP until stopped. A request holds a graph as JSON or .npz; none is stored.
@@ -70,7 +61,7 @@ def serve(
     def started(address: str, facts: dict[str, Any]) -> None:
         render.say(f"Listening on {address}")
         what = f"{facts['method']} with {len(facts['classes'])} classes, version {facts['version']}"
-        render.note(f"{what}; {address} says what it takes. Ctrl-C stops.")
+        render.note(f"{what}; {address}/docs says what it takes. Ctrl-C stops.")
 
     serve_until_stopped(
         path,
@@ -79,7 +70,6 @@ def serve(
         token=token,
         limits=limits,
         threads=threads,
-        directed=directed,
         workers=workers,
         started=started,
     )
@@ -90,11 +80,8 @@ def _token(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get(TOKEN) or None
     try:
-        token = read_bounded(file, 4096).decode("ascii").strip()
+        return read_bounded(file, 4096).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The token file {file} cannot be read: give a file with one line of plain characters."
         ) from error
-    if not token:
-        raise ConfigError(f"The token file {file} is empty: 'openssl rand -hex 32 > {file}' fills it.")
-    return token

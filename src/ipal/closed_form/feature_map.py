@@ -20,6 +20,7 @@ from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
 
 ROWS_AT_ONCE = 4096
+"""Expanded ones are wide."""
 
 
 def random_features(projected: Tensor, factor: float) -> Tensor:
@@ -112,13 +113,8 @@ class FeatureMap:
         """What is propagated."""
         return tuple(part.columns for part in self.parts)
 
-    @property
-    def inputs(self) -> int:
-        """Number of columns that are propagated."""
-        return sum(columns.number for columns in self.columns)
-
     def propagated(self, graph: Graph) -> Tensor:
-        """(nodes, inputs); made once for a graph, and kept as long as it and the map live."""
+        """(nodes, columns); made once for a graph, and kept as long as it and the map live."""
         kept: Any = graph.derived("feature maps", None, weakref.WeakKeyDictionary)
         found: Tensor | None = kept.get(self)
         if found is None:
@@ -151,13 +147,3 @@ class FeatureMap:
             drawn = part.columns.drawn(some) if part.columns.is_projected else part.drawn(some).numpy()
             digest.update(drawn.tobytes())
         return digest.hexdigest()[:16]
-
-
-def pieces(x: Tensor) -> list[Tensor]:
-    """Rows, some at a time: expanded ones are wide."""
-    return [x[begin : begin + ROWS_AT_ONCE] for begin in range(0, max(1, len(x)), ROWS_AT_ONCE)]
-
-
-def take(rows: Tensor, at: Tensor) -> Tensor:
-    """Some rows, which may be kept on another device than `at`."""
-    return rows[at.to(rows.device)]

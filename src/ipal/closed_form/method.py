@@ -9,7 +9,6 @@ Related: McDonnell et al. 2023 (RanPAC: random projections and a ridge from sums
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -18,8 +17,8 @@ from pydantic import Field
 from torch import Tensor
 
 from ipal.backend.checks import check_counts, require
-from ipal.backend.propagated import DEFAULTS
-from ipal.closed_form.feature_map import FeatureMap, pieces, take
+from ipal.backend.propagated import settled
+from ipal.closed_form.feature_map import ROWS_AT_ONCE, FeatureMap
 from ipal.closed_form.ridge import (
     COLUMNS,
     RIDGES,
@@ -30,12 +29,13 @@ from ipal.closed_form.ridge import (
     products_by_factor,
     ridge_weights,
 )
-from ipal.closed_form.sums import Kind, Normal, Rows, Sums, mirrored, rounded
+from ipal.closed_form.sums import Normal, Rows, Sums, mirrored, numbers, rounded
 from ipal.config import MOST_LAYERS, Positive, Restart, TestGraph
 from ipal.data.graph import Derives, Graph
 from ipal.data.task import Task
 from ipal.errors import CapacityError, ConfigError
 from ipal.methods.base import Compute, Extents, OnePass, Remembered, Space, TaskContext, UsualMargins
+from ipal.methods.shared.propagated_features import picked
 from ipal.nn.margins import margins
 
 GIB = 2**30
@@ -132,8 +132,6 @@ class Analytic(OnePass):
     each task is tested on a graph of its own, else 0.2."""
     ridge: Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None = None
     """None: by leave-one-out log-loss over all that was learned."""
-    sums: Kind = "pooled"
-    """pooled: one matrix for all classes. per-class: one for each, which is larger, and sometimes more accurate."""
     memory: Positive = 1.0
     """Most that the sums may take in a saved model, in GiB."""
 
@@ -145,10 +143,10 @@ class Analytic(OnePass):
     def init(self, space: Space) -> SumsMemory:
         self.check_setup(space.test_graph)
         runtime = space.compute.runtime
-        steps, restarts = self._walk(space.test_graph)
+        steps, restarts = settled(self.steps, self.restart, space.test_graph)
         made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime)
         empty = LeftOut.empty(len(self.ridges), space.device)
-        return SumsMemory(made, Sums.empty(self.sums, self.width, space.device), empty, 0)
+        return SumsMemory(made, Sums.empty(self.width, space.device), empty, 0)
 
     def end_task(self, network: None, memory: SumsMemory, context: TaskContext, rng: torch.Generator) -> SumsMemory:
         self.check_classes(context.classes)
@@ -194,12 +192,6 @@ class Analytic(OnePass):
         """Ridges that are compared."""
         return RIDGES if self.ridge is None else (self.ridge,)
 
-    def _walk(self, test_graph: TestGraph) -> tuple[int, tuple[float, ...]]:
-        """Steps and restarts."""
-        steps, restarts = DEFAULTS[test_graph]
-        given = (self.restart,) if isinstance(self.restart, float | int) else self.restart
-        return steps if self.steps is None else self.steps, restarts if given is None else given
-
     # ------------------------------------------------------------------ limits
 
     def check_classes(self, classes: int) -> None:
@@ -207,30 +199,27 @@ class Analytic(OnePass):
             raise ConfigError(
                 f"analytic.width={self.width} is too few columns for {classes} classes: set at least {classes}."
             )
-        needed = 4 * int(np.prod(Sums.saved_shape(self.sums, self.width, classes)))
+        needed = 4 * numbers(self.width)
         if needed > self.memory * GIB:
-            per_class = self.sums == "per-class"
-            fits = int((self.memory * GIB / (classes if per_class else 1) / 2.2) ** 0.5)
-            instead = ["raise it", *["set analytic.sums=pooled"] * per_class]
-            instead += [f"set a width of at most {fits}"] * (fits >= classes)
+            fits = int((self.memory * GIB / 2.2) ** 0.5)
+            instead = f", or set a width of at most {fits}" * (fits >= classes)
             raise CapacityError(
-                f"Sums of {self.width} columns for {classes} classes take {needed / GIB:.2g} GiB, and "
-                f"analytic.memory={self.memory:g} allows less: {', or '.join(instead)}."
+                f"Sums of {self.width} columns take {needed / GIB:.2g} GiB, and analytic.memory={self.memory:g} "
+                f"allows less: raise it{instead}."
             )
 
     def check_setup(self, test_graph: TestGraph) -> None:
-        parts = len(self._walk(test_graph)[1])
+        parts = len(settled(self.steps, self.restart, test_graph)[1])
         if self.width < 4 * parts:
             raise ConfigError(
                 f"analytic.width={self.width} is too few columns for {parts} restarts: set at least {4 * parts}."
             )
 
-    def working_memory(self, extents: Extents) -> tuple[int, int]:
+    def working_memory(self, extents: Extents) -> int:
         # With two restarts, each has half of the width, and half of that is linear.
         columns = 2 * extents.features if extents.features <= self.width // 4 else self.width
-        rows = 4 * extents.tested_nodes * columns
         sums = 8 * (SQUARES + 1) * self.width**2  # those before a task and after it are half a square each
-        return 2 * rows + sums, rows // 4 + sums
+        return extents.tested_nodes * columns + sums
 
     # ------------------------------------------------------------------ prediction
 
@@ -239,13 +228,12 @@ class Analytic(OnePass):
 
     def embed(self, memory: SumsMemory, graph: Graph, compute: Compute) -> Tensor:
         # As they are added up: an audit looks for these rows in the sums.
-        rows = pieces(memory.map.propagated(graph))
+        rows = torch.split(memory.map.propagated(graph), ROWS_AT_ONCE)
         return torch.cat([rounded(memory.map.expanded(some)).float() for some in rows])
 
     def forward(self, memory: SumsMemory, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         rows, weights = compute.rows(graph, memory.map), self.solved(memory).weights.float()
-        rows = rows if nodes is None else take(rows, nodes)
-        return compute.by_rows(lambda some: memory.map.expanded(some, torch.float32) @ weights, rows)
+        return compute.by_rows(lambda some: memory.map.expanded(some, torch.float32) @ weights, picked(rows, nodes))
 
     def probabilities(
         self, memory: SumsMemory, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
@@ -277,17 +265,14 @@ class Analytic(OnePass):
         return memory.sums
 
     def remembered(self, memory: SumsMemory) -> list[Remembered]:
-        sums, kept = memory.sums, super().remembered(memory)
-        if sums.kind == "per-class":
-            return [replace(one, second=partial(sums.products, c)) for c, one in enumerate(kept)]
-        return [replace(one, shared=partial(sums.products, 0)) for one in kept]
+        return [replace(one, shared=lambda: memory.sums.products) for one in super().remembered(memory)]
 
     # ------------------------------------------------------------------ what sums allow, all exact
 
     def addressed(self, memory: SumsMemory) -> dict[str, Any]:
         """Settings that must agree for sums to be added; defaults as they came out."""
         walk = {"steps": memory.map.steps, "restart": memory.map.restarts}
-        return {"sums": self.sums, "width": self.width, **walk, "ridge": self.ridge}
+        return {"width": self.width, **walk, "ridge": self.ridge}
 
     def merged(self, memory: SumsMemory, other: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
         """With the sums of another model, whose classes are to be at these places."""

@@ -74,9 +74,9 @@ def left_out_scores(products: Products, labels: Tensor, normal: Normal) -> Tenso
     Source: Woodbury 1950, "Inverting Modified Matrices"; for k = 0 this is Allen 1974 (PRESS).
     """
     x_x, x_mean, inner = products
-    n, f, k = (part[labels].to(x_x) for part in (normal.count, normal.row_weight, normal.mean_weight))
+    n, k = (part[labels].to(x_x) for part in (normal.count, normal.mean_weight))
     a, b = n / (n - 1), -1 / (n - 1)  # mu' = a mu + b x
-    change = torch.stack([-f + k * b**2, k * a * b, k * a * b, k * (a**2 - 1)], dim=1).view(-1, 2, 2)
+    change = torch.stack([k * b**2 - normal.row_weight, k * a * b, k * a * b, k * (a**2 - 1)], dim=1).view(-1, 2, 2)
     own = labels[:, None, None].expand(-1, 2, 1)
     x_own, own_own = x_mean.gather(1, labels[:, None])[:, 0], inner.diagonal()[labels]
     u_u = torch.stack([x_x, x_own, x_own, own_own], dim=1).view(-1, 2, 2)

@@ -1,12 +1,7 @@
 """Sums over rows: all that the closed form keeps of nodes. Immutable values; whatever is added can be taken away.
 
-Every class has a number of rows and their sum. Sums of products are kept by groups of classes:
-
-    pooled       one group for all classes: small, whatever their number
-    per-class    one group for every class: as accurate or better, and larger
-
-Rows are rounded to a fixed grid before they are added up: all sums are whole numbers of a unit, the same bits in
-any order and any grouping.
+Every class has a number of rows and their sum; all classes share one matrix of sums of products. Rows are rounded to a
+fixed grid before they are added up: all sums are whole numbers of a unit, the same bits in any order and any grouping.
 """
 
 import math
@@ -18,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ipal.backend.checks import check_shapes, require
-from ipal.closed_form.feature_map import pieces, take
+from ipal.closed_form.feature_map import ROWS_AT_ONCE
+from ipal.methods.shared.propagated_features import picked
 
 PANEL = 256
 """Columns of one panel."""
@@ -129,19 +125,12 @@ class Rows:
 
     def taken(self, some: Tensor) -> Tensor:
         """The inputs of some rows."""
-        return take(self.inputs, some if self.nodes is None else self.nodes[some])
+        return picked(self.inputs, some if self.nodes is None else self.nodes[some])
 
     def pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows (float64, rounded) and labels of the chosen ones, some at a time."""
-        for some in pieces(chosen):
+        for some in torch.split(chosen, ROWS_AT_ONCE):
             yield rounded(self.expand(self.taken(some))), self.labels[some]
-
-    def chosen(self, some: Tensor) -> "Rows":
-        """Some of the rows."""
-        return replace(self, labels=self.labels[some], nodes=some if self.nodes is None else self.nodes[some])
-
-
-Kind = Literal["pooled", "per-class"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,61 +143,46 @@ class Normal:
     """M: class means as columns, (width, classes)."""
     count: Tensor
     """n: rows of each class."""
-    row_weight: Tensor
-    """f, the weight of the products of a row of each class."""
+    row_weight: float
+    """f, the weight of the products of a row."""
     mean_weight: Tensor
     """k, the weight of the products of each class mean."""
 
 
-def balanced_weights(count: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
+def balanced_weights(count: Tensor) -> tuple[float, Tensor]:
     r"""Weights of products of rows and of class means, in which every class counts the same.
 
-    .. math:: A = \sum_g \frac{C_g}{N_g} G_g + \sum_c k_c \, \mu_c \mu_c^\top, \quad
-        f_c = \frac{C_g}{N_g}, \quad k_c = 1 - \frac{C_g n_c}{N_g}
+    .. math:: A = f G + \sum_c k_c \, \mu_c \mu_c^\top, \quad f = \frac{C}{N}, \quad k_c = 1 - f n_c
 
-    A group of C classes and N rows has one scatter within classes, which stands for each of them; the classes' means
-    count the same whatever their numbers of rows. With one class in a group A is the sum of all G_c / n_c: weighted
-    least squares with weights 1 / n_c, as King & Zeng 2001, "Logistic Regression in Rare Events Data", Sec. 4. With one
-    group the scatter is shared as in linear discriminant analysis (Fisher 1936).
+    for the sum G of products of N rows of C classes. One scatter within classes stands for each of them, as in linear
+    discriminant analysis (Fisher 1936); the classes' means count the same whatever their numbers n of rows.
     """
     there = (count > 0).double()
-    classes = torch.zeros_like(there).index_add_(0, group, there)
-    rows = torch.zeros_like(there).index_add_(0, group, count.double())
-    f = (classes / rows.clamp_min(1))[group]
-    return f, there - f * count
+    f = float(there.sum()) / max(1, int(count.sum()))
+    return f, there - f * count.double()
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Number and sum of the rows of every class, in the learner's order, and sums of products of rows by groups."""
+    """Number and sum of the rows of every class, in the learner's order, and the sum of products of all rows."""
 
-    kind: Kind
     count: Tensor
     """(classes,)"""
     total: Tensor
     """(classes, width)"""
-    gram: tuple[Tensor, ...]
-    """One for every group: the lower half, see `lower_half`."""
+    gram: Tensor
+    """The lower half, in panels."""
 
     @classmethod
-    def empty(cls, kind: Kind, width: int, device: torch.device) -> Self:
+    def empty(cls, width: int, device: torch.device) -> Self:
         count = torch.zeros(0, dtype=torch.int64, device=device)
-        gram = (_zeros(numbers(width), device=device),) if kind == "pooled" else ()
-        return cls(kind, count, _zeros(0, width, device=device), gram)
-
-    @staticmethod
-    def saved_shape(kind: Kind, width: int, classes: int) -> tuple[int, int]:
-        """Of the sums of products."""
-        return (1 if kind == "pooled" else classes), numbers(width)
+        total = torch.zeros(0, width, dtype=torch.float64, device=device)
+        gram = torch.zeros(numbers(width), dtype=torch.float64, device=device)
+        return cls(count, total, gram)
 
     @property
     def width(self) -> int:
         return self.total.shape[1]
-
-    @property
-    def group(self) -> Tensor:
-        """The group of each class."""
-        return torch.zeros_like(self.count) if self.kind == "pooled" else torch.arange(len(self.count)).to(self.count)
 
     @property
     def mean(self) -> Tensor:
@@ -217,13 +191,9 @@ class Sums:
 
     def normal(self, step: int = 1) -> Normal:
         """The normal equations; with a step those of every so many-th column, of rows about as long."""
-        f, k = balanced_weights(self.count, self.group)
+        f, k = balanced_weights(self.count)
         mean = self.mean[:, ::step] * step**0.5
-        gram = (mean.T * k) @ mean
-        for number, half in enumerate(self.gram):
-            weight = f[self.group == number]
-            if len(weight):
-                gram.add_(square(half, self.width, step), alpha=float(weight[0]) * step)
+        gram = ((mean.T * k) @ mean).add_(square(self.gram, self.width, step), alpha=f * step)
         return Normal(gram, mean.T, self.count, f, k)
 
     # ------------------------------------------------------------------ rows come and go
@@ -231,85 +201,60 @@ class Sums:
     def grown(self, classes: int) -> Self:
         """With room for more classes, empty ones."""
         more, pad = classes - len(self.count), torch.nn.functional.pad
-        empty = [_zeros(numbers(self.width), device=self.total.device) for _ in range(more)]
-        gram = self.gram if self.kind == "pooled" else (*self.gram, *empty)
-        count, total = pad(self.count, (0, more)), pad(self.total, (0, 0, 0, more))
-        return replace(self, count=count, total=total, gram=gram)
+        return replace(self, count=pad(self.count, (0, more)), total=pad(self.total, (0, 0, 0, more)))
 
     def changed(self, sign: Literal[-1, 1], rows: Rows) -> Self:
-        """With rows, or without rows that are sure to have been learned. What does not change is shared."""
-        if not len(rows):
-            return self
-        touched = torch.unique(self.group[rows.labels]).tolist()
-        total = torch.zeros_like(self.total)
-        added = {number: torch.zeros_like(self.gram[number]) for number in touched}
-        for number, half in added.items():
-            mine = torch.nonzero(self.group[rows.labels] == number).flatten()
-            for piece, labels in rows.pieces(mine):
-                total.index_add_(0, labels, piece)
-                for part in exact_parts(piece):
-                    add_products(half, part)
-        gram = list(self.gram)
-        for number, half in added.items():
-            gram[number] = torch.add(gram[number], half, alpha=sign)
+        """With rows, or without rows that are sure to have been learned."""
+        total, gram = torch.zeros_like(self.total), torch.zeros_like(self.gram)
+        for piece, labels in rows.pieces(torch.arange(len(rows), device=rows.labels.device)):
+            total.index_add_(0, labels, piece)
+            for part in exact_parts(piece):
+                add_products(gram, part)
         count = self.count + sign * torch.bincount(rows.labels, minlength=len(self.count))
-        return replace(self, count=count, total=torch.add(self.total, total, alpha=sign), gram=tuple(gram))
+        return type(self)(count, torch.add(self.total, total, alpha=sign), torch.add(self.gram, gram, alpha=sign))
 
     # ------------------------------------------------------------------ classes come and go
 
     def merged(self, other: Self, places: Tensor, classes: int) -> Self:
-        """With the sums of another model of the same kind, whose classes are to be at these places."""
+        """With the sums of another model, whose classes are to be at these places."""
         grown = self.grown(classes)
         count, total = grown.count.index_add(0, places, other.count), grown.total.index_add(0, places, other.total)
-        gram = list(grown.gram)
-        for place, theirs in zip([0] if self.kind == "pooled" else places.tolist(), other.gram, strict=True):
-            gram[place] = gram[place] + theirs
-        return replace(grown, count=count, total=total, gram=tuple(gram))
+        return type(self)(count, total, self.gram + other.gram)
 
     def united(self, places: Tensor, classes: int) -> Self:
         """So many classes, drawn together: class i is a part of class `places[i]`."""
-        return self.empty(self.kind, self.width, self.total.device).merged(self, places, classes)
+        return self.empty(self.width, self.total.device).merged(self, places, classes)
 
     def of_classes(self, classes: Iterable[int]) -> Self:
-        """Some classes, in this order; with pooled sums the others must be empty."""
+        """Some classes, in this order; the others must be empty."""
         some = list(classes)
-        gram = self.gram if self.kind == "pooled" else tuple(self.gram[c] for c in some)
-        return replace(self, count=self.count[some], total=self.total[some], gram=gram)
+        return replace(self, count=self.count[some], total=self.total[some])
 
-    def products(self, number: int) -> Tensor:
-        """The sums of products of a group, as a whole matrix."""
-        return mirrored(square(self.gram[number], self.width))
+    @property
+    def products(self) -> Tensor:
+        """The sum of products of all rows, as a whole matrix."""
+        return mirrored(square(self.gram, self.width))
 
     # ------------------------------------------------------------------ as tensors
 
     def tensors(self) -> dict[str, Tensor]:
         """Sums of products in whole numbers of their unit, of 32 bits where that is enough."""
-        whole = [half / grid(self.width) ** 2 for half in self.gram]
-        most = max((float(half.abs().max()) for half in whole), default=0.0)
-        dtype = torch.int32 if most < 2**31 else torch.int64
-        none = self.count.new_zeros(0, numbers(self.width), dtype=dtype)
-        gram = torch.stack([half.to(dtype) for half in whole]) if whole else none
-        return {"count": self.count, "total": self.total, "gram": gram}
+        whole = self.gram / grid(self.width) ** 2
+        dtype = torch.int32 if float(whole.abs().max()) < 2**31 else torch.int64
+        return {"count": self.count, "total": self.total, "gram": whole.to(dtype)[None]}
 
     def of_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
-        """Sums of this kind and width from what `tensors` gave."""
+        """Sums of this width from what `tensors` gave."""
         for name in ("count", "total", "gram"):
             require(name in tensors, f"'sums.{name}' is missing")
         count, total, gram = (tensors[name] for name in ("count", "total", "gram"))
         classes, kinds = count.numel(), (torch.int32, torch.int64)
-        shapes = {"count": (classes,), "total": (classes, self.width)}
-        shapes["gram"] = self.saved_shape(self.kind, self.width, classes)
+        shapes = {"count": (classes,), "total": (classes, self.width), "gram": (1, numbers(self.width))}
         check_shapes(tensors, shapes.items())
         holds = total.dtype == torch.float64 and count.dtype == torch.int64 and gram.dtype in kinds
         require(holds, "its sums hold numbers of another kind")
-        unit = grid(self.width) ** 2
-        return replace(self, count=count, total=total, gram=tuple(half.double() * unit for half in gram))
+        return type(self)(count, total, gram[0].double() * grid(self.width) ** 2)
 
     def to(self, device: torch.device) -> Self:
         """The same on a device."""
-        gram = tuple(half.to(device) for half in self.gram)
-        return replace(self, count=self.count.to(device), total=self.total.to(device), gram=gram)
-
-
-def _zeros(*shape: int, device: torch.device) -> Tensor:
-    return torch.zeros(*shape, dtype=torch.float64, device=device)
+        return type(self)(self.count.to(device), self.total.to(device), self.gram.to(device))

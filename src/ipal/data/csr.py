@@ -82,11 +82,6 @@ class Neighbours:
         found, values = rows.indptr.astype(np.int64), rows.data.astype(np.float32)
         return cls(found, rows.indices.astype(np.int32), weights=None if (values == 1).all() else values)
 
-    @classmethod
-    def none(cls, n: int) -> "Neighbours":
-        """Every node alone."""
-        return cls(np.zeros(n + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
-
     @property
     def num_nodes(self) -> int:
         return len(self.indptr) - 1

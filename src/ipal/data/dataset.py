@@ -39,8 +39,6 @@ class Dataset:
     preprocessing: str
     remark: str
     """What a result on this graph must say about itself; empty where nothing."""
-    beyond_task: bool
-    """Whether the features of a node were made by looking at nodes of other tasks."""
     known_hash: str = ""
     """Of a graph folder: computed when it was written, verified at its first use. Of several graphs: made of theirs."""
     ids: Labels | None = None

@@ -20,9 +20,6 @@ Nodes = NDArray[np.int64]
 Given = NDArray[np.generic] | None
 """An array from outside, where there is one."""
 
-EDGE_PARTS_NOT_USED = ("edge_attr", "edge_type")
-"""What may be said about edges, in a `Data` or a file, and is not used."""
-
 VALUES_AT_ONCE = 4_000_000
 """So many numbers of an array are looked at in one go."""
 
@@ -104,12 +101,7 @@ class Graph(Derives):
     @cached_property
     def edges(self) -> Edges:
         """(2, edges) from row 0 to row 1, sorted. 16 bytes an edge: large graphs are better read in rows."""
-        ends = np.empty((2, self.num_edges), dtype=np.int64)
-        done = 0
-        for source, target in self.by_source.edge_chunks():
-            ends[:, done : done + len(source)] = source, target
-            done += len(source)
-        return ends
+        return np.stack([self.by_source.targets(0, self.num_nodes), self.by_source.indices])
 
     @property
     def edge_weight(self) -> NDArray[np.float32] | None:

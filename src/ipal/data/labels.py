@@ -40,11 +40,6 @@ def written(value: Any) -> str:
     """A label, an id or a category as text; empty where there is none."""
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, bytes):
-        try:
-            return value.decode().strip()
-        except UnicodeDecodeError as error:
-            raise DataError("The labels or ids are bytes that are no text in UTF-8: make strings of them.") from error
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return ""
     if isinstance(value, float | np.floating):
@@ -92,7 +87,7 @@ def file_labels(y: NDArray[np.generic], n: int) -> Labels:
     """Labels as they are given, one per node: whole numbers or texts, of which some may say that there is none."""
     if y.shape != (n,):
         raise DataError(f"There are {y.size} labels for {n} nodes, of the shape {y.shape}: give a list, one per node.")
-    if y.dtype.kind in "USO":
+    if y.dtype.kind in "UO":
         places: dict[Any, int] = {}
         try:
             codes = np.array([places.setdefault(value, len(places)) for value in y.tolist()], dtype=np.int64)
@@ -116,7 +111,7 @@ def check_labels(y: NDArray[np.int64]) -> None:
 
 def checked_ids(ids: NDArray[np.generic], n: int) -> Labels:
     """What nodes are called, in a file: n strings or whole numbers, all different."""
-    is_text = ids.ndim == 1 and ids.dtype.kind in "US"
+    is_text = ids.ndim == 1 and ids.dtype.kind == "U"
     named = np.array([written(name) for name in ids.tolist()], dtype=np.str_) if is_text else whole_numbers(ids)
     if named is None or named.shape != (n,) or len(np.unique(named)) < n:
         raise DataError(f"'ids' must be {n} strings or whole numbers, one per node, all different.")

@@ -48,14 +48,11 @@ def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int | None) -> Neigh
 
 
 def checked_nodes(nodes: Iterable[int], n: int) -> Nodes:
-    """Numbers of nodes that came from outside, each once."""
+    """Numbers of nodes that came from outside."""
     numbers = np.asarray(nodes if isinstance(nodes, np.ndarray) else list(nodes))
     if numbers.ndim != 1 or not len(numbers) or not np.issubdtype(numbers.dtype, np.integer):
         raise DataError("Give the nodes as a list of whole numbers, at least one.")
     for wrong in (numbers.min(), numbers.max()):
         if not 0 <= wrong < n:
             raise DataError(f"There is no node {wrong}: the nodes are 0 to {n - 1}.")
-    names, counts = np.unique(numbers, return_counts=True)
-    if len(names) < len(numbers):
-        raise DataError(f"Node {names[counts.argmax()]} is named twice.")
     return numbers.astype(np.int64)

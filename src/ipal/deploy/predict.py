@@ -20,7 +20,7 @@ from ipal.estimator.convert.pyg import graph_of
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, model_of
 from ipal.estimator.open_world import unknown
-from ipal.estimator.open_world.scores import SMOOTHED
+from ipal.estimator.open_world.calibration import SMOOTHED
 from ipal.system.files import written_whole
 
 if TYPE_CHECKING:  # for annotations only: importing them takes seconds

@@ -266,10 +266,10 @@ Executor = Callable[[Training], Steps]
 """How steps are executed: as CUDA graphs (recorded.py), as one with those of other runs (stacked.py)."""
 
 
-def finished(learning: Generator[Any, None, Any]) -> Any:
-    """What a generator returns, after all its pauses."""
+def finished(learning: Generator[Any, None, Any], each: Callable[[Any], object] = bool) -> Any:
+    """What a generator returns, after all its pauses, of which `each` is told."""
     while True:
         try:
-            next(learning)
+            each(next(learning))
         except StopIteration as end:
             return end.value

@@ -1,11 +1,39 @@
-"""A learner and a model as a line of text."""
+"""How learners are shown: their documentation, as a line of text, and a line that says how far a task has come."""
 
-from typing import Any
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
+from ipal.backend.finite import read_terms
+from ipal.engine.trainer import Epoch
 from ipal.estimator.model import Model
-from ipal.estimator.settings import LearnerConfig, own_settings, settings_model
+from ipal.estimator.settings import LearnerConfig, own_settings, setting_docs, settings_model, shared_settings
+from ipal.methods.base import Method, Terms
+
+ATTRIBUTES = """Attributes
+----------
+classes_ : ndarray of shape (n_classes,)
+    Labels of all classes learned so far, in the order in which they came.
+n_features_in_ : int
+    Number of features of a node.
+history_ : list of dict
+    What was learned and changed, and when.
+model_ : Model
+    What was learned, as an immutable value.
+
+Examples
+--------
+>>> import ipal
+>>> data = ipal.graph_from(ipal.load_dataset("digits"))
+>>> model = ipal.{name}().partial_fit(data)
+>>> labels = model.predict(data)
+"""
 
 
 def as_text(config: LearnerConfig) -> str:
@@ -49,3 +77,73 @@ def _set_by_hand(config: LearnerConfig) -> dict[str, Any]:
         elif value != default:
             found[name] = value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
     return {name: value for name, value in found.items() if value != {}}
+
+
+@contextmanager
+def progress(config: LearnerConfig, task: str) -> Iterator[Callable[[Epoch], object]]:
+    """What shows each epoch of a task in a line on stderr, and keeps what it ended in; nothing unless asked for."""
+    if not config.verbose:
+        yield bool
+        return
+    from rich.console import Console
+
+    from ipal.system.status import Status
+
+    seen = list[Terms]()
+    with Status(Console(stderr=True), task) as status:
+
+        def show(epoch: Epoch) -> None:
+            if epoch.terms:
+                seen.append(epoch.terms)
+                status.show(f"{task}, epoch {len(seen)} of {config.epochs}", len(seen) / config.epochs)
+
+        yield show
+        if seen:
+            loss = sum(read_terms(seen[-1:])[0].values())
+            task += f", epoch {config.epochs} of {config.epochs}, loss {loss:.3f}"
+        status.keep(f"{task}, {status.seconds:.1f} s")
+
+
+# ---------------------------------------------------------------------- the class of a method's learners
+
+
+def _parameters(method: type[Method]) -> dict[str, FieldInfo]:
+    """All settings, the method's own first."""
+    fields = settings_model(method).model_fields
+    return {name: fields[name] for name in [*own_settings(method), *shared_settings(method)]}
+
+
+def class_signature(method: type[Method]) -> inspect.Signature:
+    """All settings by name, with their defaults."""
+    kind, parameters = inspect.Parameter.KEYWORD_ONLY, _parameters(method).items()
+    return inspect.Signature([inspect.Parameter(name, kind, default=field.default) for name, field in parameters])
+
+
+def class_doc(method: type[Method]) -> str:
+    """What the method is, its source, and every parameter with type, default and meaning."""
+    docs = setting_docs(method)
+    listed = "\n".join(
+        f"{name} : {type_in_words(field.annotation)}, default={field.default!r}\n"
+        f"    {' '.join(docs.get(name, '').split())}"
+        for name, field in _parameters(method).items()
+    )
+    about = inspect.cleandoc(method.__doc__ or "")
+    source = inspect.cleandoc(sys.modules[method.__module__].__doc__ or "")
+    return f"{about}\n\n{source}\n\nParameters\n----------\n{listed}\n\n{ATTRIBUTES.format(name=method.__name__)}"
+
+
+def type_in_words(hint: Any) -> str:
+    """A type as numpydoc writes it."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return type_in_words(parts[0])
+    if origin is Literal:
+        return "{" + ", ".join(map(repr, parts)) + "}"
+    if origin in (Union, UnionType):
+        words = [type_in_words(part) for part in parts if part is not NoneType]
+        return " or ".join(dict.fromkeys([*words, *["None"] * (NoneType in parts)]))
+    if origin is tuple:
+        return f"tuple of {type_in_words(parts[0])}"
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return f"{hint.__name__} or dict"
+    return getattr(hint, "__name__", str(hint))

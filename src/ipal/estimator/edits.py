@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from ipal.data.graph import Nodes
 from ipal.data.task import Task
-from ipal.engine.trainer import finished
+from ipal.engine.trainer import finished, numbered
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import history
-from ipal.estimator.convert.arrays import single
-from ipal.estimator.convert.pyg import correction_of, departure_of, task_of
+from ipal.estimator.convert.pyg import correction_of, departure_of, single, task_of
 from ipal.estimator.history import Event
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, begin_learning, model_of
@@ -52,7 +51,7 @@ def rename_class(learner: Learner, old: Any, new: Any) -> Learner:
     place, new = _known(model, old), _new(model, new)
     labels = (*model.labels[:place], new, *model.labels[place + 1 :])
     event = Event.of("renamed", [model.labels[place]], into=[new], time=history.now())
-    state = model.with_memory(model.state.memory, labels)
+    state = replace(model.state, classes=labels)
     return learner._become(replace(model, state=state, history=(*model.history, event)))
 
 
@@ -81,18 +80,18 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
         raise _inexact(model, "merge classes")
     if len(some) < 2:
         raise DataError("Name at least two classes to be merged into one.")
-    gone = [_known(model, label) for label in some]
+    for label in some:
+        _known(model, label)
     into = into if into in some else _new(model, into)
-    first, rest = min(gone), [label for label in model.labels if label not in some]
-    rest.insert(sum(place not in gone for place in range(first)), into)
-    at = {label: rest.index(into if label in some else label) for label in model.labels}
+    named = [into if label in some else label for label in model.labels]
+    rest = list(dict.fromkeys(named))
     nodes = sum(model.nodes_behind_class().get(str(label), 0) for label in some)
-    places = torch.tensor([at[label] for label in model.labels], device=model.device)
+    places = torch.tensor([rest.index(label) for label in named], device=model.device)
     memory = model.method.merge_classes(model.state.memory, places, len(rest))
     event = Event.of("merged", some, into=[into], nodes=nodes, time=history.now())
     merged = replace(
         model,
-        state=model.with_memory(memory, rest),
+        state=replace(model.state, memory=memory, classes=tuple(rest)),
         calibration=model.calibration.united(places, len(rest)),
         history=(*history.sealed(model.history), event),
     )
@@ -235,7 +234,9 @@ def _retaught(
 
     Exact: sums, ridge, calibration and history are those of a model that was taught so in the first place.
     """
-    method = _forgetting(model)
+    method = model.method
+    if not isinstance(method, Forgets):
+        raise _inexact(model, "forget or correct labels")
     if all(task.graph is new.graph and np.array_equal(task.labels, new.labels) for task, new in pairs):
         raise DataError("This changes nothing that the model learned: no training node of these graphs is concerned.")
     for label in _distinct(task.labels for task, _ in pairs):
@@ -244,7 +245,7 @@ def _retaught(
         [replace(task, graph=model.checked(task.graph)) for task in some] for some in zip(*pairs, strict=True)
     )
     order, first = _last_lessons(model, tasks)
-    taught = [model.numbered(tasks[place]) for place in order]
+    taught = [numbered(tasks[place], model.labels) for place in order]
     found = _remaining(model, method, method.without_tasks(model.state.memory, taught, first, model.compute), first)
     for place, lesson in zip(order, model.lessons[first:], strict=True):
         if len(changed[place].nodes):
@@ -297,17 +298,13 @@ def _remaining(model: Model, method: Forgets, memory: Any, first: int) -> Model 
     left = torch.nonzero(kept.count).flatten().tolist()
     return replace(
         model,
-        state=model.with_memory(method.of_classes(memory, left), [model.labels[c] for c in left]),
+        state=replace(
+            model.state, memory=method.of_classes(memory, left), classes=tuple(model.labels[c] for c in left)
+        ),
         calibration=model.calibration.where(model.calibration.task < first).of_classes(left),
-        schema=replace(model.schema, directed=model.lessons[first - 1].directed),
+        directed=model.lessons[first - 1].directed,
         history=history.parted(model.history, first)[0],
     )
-
-
-def _forgetting(model: Model) -> Forgets:
-    if not isinstance(model.method, Forgets):
-        raise _inexact(model, "forget or correct labels")
-    return model.method
 
 
 # ---------------------------------------------------------------------- models added
@@ -349,9 +346,9 @@ def merge_models(one: Learner, other: Learner) -> Learner:
     event = Event.of("merged models", theirs.labels, time=history.now())
     whole = replace(
         mine,
-        state=mine.with_memory(memory, labels),
+        state=replace(mine.state, memory=memory, classes=tuple(labels)),
         calibration=mine.calibration.padded(len(labels)).plus(shown_there),
-        schema=replace(mine.schema, directed=mine.schema.directed or theirs.schema.directed),
+        directed=mine.directed or theirs.directed,
         history=(*history.sealed((*mine.history, *theirs.history)), event),
     )
     return type(one)._of(whole)
@@ -364,7 +361,7 @@ def _addressed(model: Model) -> dict[str, Any]:
     memory = model.state.memory
     return {
         "the number of features": model.num_features,
-        "the names of features": model.schema.columns,
+        "the names of features": model.columns,
         **{f"{model.name}.{name}": value for name, value in model.method.addressed(memory).items()},
         "the seed of the feature map": model.config.seed,
         "the random projection": model.method.identity(memory),

@@ -1,13 +1,12 @@
 """A score of a node, divided among the features of all nodes that it was made of: features times gradients.
 
-The model's own prediction runs over the graph, from values that gradients are taken with respect to: products of
-features with a layer's weights, or one mixture of all rows, where features are propagated before anything else.
+The model's own prediction runs over the graph, from the features that are not zero, with respect to which the gradient
+is taken.
 Lengths and deviations by which rows are divided, and attention, are held fixed, as edges are: through them every
 feature would take from the others what it adds.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ipal.backend.operators import Features, FirstInput, Operators, operators
+from ipal.backend.operators import Features, Operators, operators
 from ipal.backend.propagated import unit_rows
 from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
@@ -26,11 +25,6 @@ from ipal.nn.compute import TensorCompute
 from ipal.nn.encoders import Encoder
 from ipal.state.value import leaves, rebuilt
 from ipal.system import free_memory
-
-VALUES_AT_ONCE = 2**22
-
-Shares = Callable[[NDArray[Any]], NDArray[Any]]
-"""From the gradient of a score to what every feature contributed, by the places of the features that are not zero."""
 
 
 def contribution(x: NDArray[Any], gradient: NDArray[Any]) -> NDArray[Any]:
@@ -54,24 +48,23 @@ class NodeEvidence(TensorCompute):
     runtime: Runtime
     x: sp.csr_array
     """Features of all nodes, without zeros."""
-    read: list[tuple[Tensor, Shares]] = field(default_factory=list)
-    """What was made of the features."""
+    values: Tensor
+    """Those of `x`."""
 
     @classmethod
     def of(cls, graph: Graph, node: int, runtime: Runtime) -> "NodeEvidence":
         _need(64 * (graph.x.nnz if isinstance(graph.x, sp.csr_array) else graph.x.size), graph)
         x = sp.csr_array(graph.x).astype(np.float64)
         x.eliminate_zeros()
-        return cls(graph, node, runtime, x)
+        return cls(graph, node, runtime, x, torch.tensor(x.data, requires_grad=True))
 
     def shares(self, score: Tensor) -> sp.csr_array:
         """What every feature of every node contributes to a score (see `contribution`)."""
-        total = np.zeros(self.x.nnz)
+        gradient = torch.zeros_like(self.values)
         if score.requires_grad:
-            gradients = torch.autograd.grad(score, [values for values, _ in self.read], allow_unused=True)
-            for (_, shares), gradient in zip(self.read, gradients, strict=True):
-                total += 0 if gradient is None else shares(gradient.cpu().numpy())
-        return sp.csr_array((total, self.x.indices, self.x.indptr), shape=self.x.shape)
+            (gradient,) = torch.autograd.grad(score, [self.values], materialize_grads=True)
+        shares = contribution(self.x.data, gradient.numpy())
+        return sp.csr_array((shares, self.x.indices, self.x.indptr), shape=self.x.shape)
 
     # ------------------------------------------------------------------ what methods compute with
 
@@ -79,67 +72,32 @@ class NodeEvidence(TensorCompute):
         task = Task(self.graph, np.array([self.node]), np.zeros(1, dtype=np.int64))
         blocks, like = operators(task, self.runtime, encoder.needs).blocks, next(encoder.parameters())
         numbers = (one.to(like.dtype) if one.is_floating_point() else one for one in leaves(blocks))
-        found: Tensor = encoder(_Operators(Features(None, {}), rebuilt(blocks, numbers), evidence=self))
+        found: Tensor = encoder(Operators(Features(self.features(like), {}), rebuilt(blocks, numbers)))
         return found
 
     def _walked(self, steps: int, restart: float, weights: Tensor | None = None) -> Tensor:
-        mixed = self._mixed(steps, restart).to(self.runtime.device)
-        return mixed if weights is None else mixed.to(weights.dtype) @ weights.to(mixed.device)
-
-    # ------------------------------------------------------------------ what is made of the features
-
-    def projected(self, weight: Tensor) -> Tensor:
-        """Features of all nodes times weights."""
-        w = weight.detach().cpu().numpy()
-        _need(16 * self.x.shape[0] * w.shape[1], self.graph)
-        values = torch.from_numpy(self.x @ w.astype(np.float64)).to(weight).requires_grad_()
-        self.read.append((values, lambda gradient: self._sampled(gradient, w)))
-        return values * 1  # which may be changed in place
-
-    def _sampled(self, gradient: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-        """Features times gradients, those of some nodes at a time."""
-        (n, width), row = self.x.shape, np.repeat(np.arange(self.x.shape[0]), np.diff(self.x.indptr))
-        parts = [np.zeros(0)]
-        step = max(1, VALUES_AT_ONCE // width)
-        for begin in range(0, n, step):
-            some = slice(*self.x.indptr[[begin, min(n, begin + step)]])
-            parts.append((gradient[begin : begin + step] @ w.T)[row[some] - begin, self.x.indices[some]])
-        return contribution(self.x.data, np.concatenate(parts))
-
-    def _mixed(self, steps: int, restart: float) -> Tensor:
-        """The node's row of unit features after so many steps over the graph, (1, features)."""
-        unit, start = unit_rows(self.x), np.zeros((1, self.graph.num_nodes))
+        """The node's row alone, (1, columns)."""
+        start = np.zeros((1, self.graph.num_nodes))
         start[0, self.node] = 1
         share = start
         for _ in range(steps):
             share = (1 - restart) * (share @ self.graph.normalised) + restart * start
-        values = torch.from_numpy(np.asarray(share @ unit)).requires_grad_()
+        row, column = self._places()
+        scale = share[0, row] * unit_rows(self.x).data / self.x.data
+        mixed = torch.zeros(1, self.x.shape[1], dtype=torch.float64)
+        mixed = mixed.index_add(1, column, (self.values * torch.from_numpy(scale))[None]).to(self.runtime.device)
+        return mixed if weights is None else mixed.to(weights.dtype) @ weights.to(mixed.device)
 
-        def shares(gradient: NDArray[Any]) -> NDArray[Any]:
-            row = np.repeat(share[0], np.diff(unit.indptr))
-            return contribution(unit.data, row * gradient[0, unit.indices])
+    def features(self, like: Tensor) -> Tensor:
+        """Features of all nodes as a sparse tensor, whose products are differentiated."""
+        _need(8 * self.x.shape[0] * self.x.shape[1], self.graph)
+        values = self.values.to(like.dtype)
+        found = torch.sparse_coo_tensor(self._places(), values, self.x.shape, check_invariants=False, is_coalesced=True)
+        return found.to(like.device)
 
-        self.read.append((values, shares))
-        return values
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Operators(Operators):
-    """Those of a graph, with features whose products are kept."""
-
-    evidence: NodeEvidence
-
-    @property
-    def first(self) -> FirstInput:
-        return _First(self.blocks[0], self.features, self.evidence)
-
-
-@dataclass(frozen=True, eq=False)
-class _First(FirstInput):
-    evidence: NodeEvidence
-
-    def projected(self, weight: Tensor) -> Tensor:
-        return self.evidence.projected(weight)
+    def _places(self) -> Tensor:
+        """(2, values): row and column of each."""
+        return torch.from_numpy(np.stack(self.x.tocoo().coords).astype(np.int64))
 
 
 class FixedDivisors(TorchFunctionMode):

@@ -4,35 +4,28 @@ What is divided among them is the margin, the score of the predicted class less 
 two.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ipal.data.graph import Graph, Nodes
+from ipal.data.graph import Nodes
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import Labels
 from ipal.data.neighbourhood import neighbourhood
 from ipal.errors import DataError, NonFiniteError
-from ipal.estimator.convert.arrays import single
+from ipal.estimator.convert.pyg import single
 from ipal.estimator.evidence import FixedDivisors, NodeEvidence
-from ipal.estimator.model import Fitted, Model, model_of
+from ipal.estimator.model import Model, model_of
 from ipal.methods.base import Compute
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
 
-
-class Contribution(NamedTuple):
-    """A feature of a node, and what it contributed."""
-
-    node: int
-    feature: int
-    contribution: float
+    from ipal.estimator.learner import Learner
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +49,8 @@ class Explanation:
     """(nodes, features): what each feature of each of these nodes contributed to the margin."""
     ids: Labels | None = None
     """What all nodes of the graph are called, where that is not their number."""
+    columns: tuple[str, ...] = ()
+    """What each feature is, where that is known."""
 
     @property
     def margin(self) -> float:
@@ -83,32 +78,30 @@ class Explanation:
         """Contribution of each feature, over all nodes."""
         return np.asarray(self.evidence.sum(axis=0))
 
-    def strongest(self, count: int) -> list[Contribution]:
-        """The pieces of evidence that contributed most, for or against."""
+    def strongest(self, count: int) -> list[tuple[int, int, float]]:
+        """The pieces of evidence that contributed most, for or against: node, feature and contribution of each."""
         found = self.evidence.tocoo()
         return [
-            Contribution(int(self.nodes[found.row[place]]), int(found.col[place]), float(found.data[place]))
-            for place in strongest(found.data, count)
+            (int(self.nodes[found.row[place]]), int(found.col[place]), float(found.data[place]))
+            for place in _strongest(found.data, count)
         ]
 
     def __str__(self) -> str:
         """What was predicted, rather than what, and how clearly."""
         rather = "" if self.against is None else f" rather than class {self.against}"
-        return f"Node {self._named(self.node)}: class {self.predicted}{rather}, by a margin of {self.margin:.4g}"
+        return f"Node {self._name(self.node)}: class {self.predicted}{rather}, by a margin of {self.margin:.4g}"
 
-    def _named(self, number: int) -> Any:
-        """What a node is called."""
-        return int(number) if self.ids is None else self.ids[[number]].tolist()[0]
+    def _name(self, node: int) -> Any:
+        return int(node) if self.ids is None else self.ids[[node]].tolist()[0]
 
-    def as_plain_data(self, top: int = 10, features: Sequence[str] | None = None) -> dict[str, Any]:
+    def _feature(self, number: int) -> int | str:
+        return self.columns[number] if self.columns else number
+
+    def as_plain_data(self, top: int = 10) -> dict[str, Any]:
         """As JSON has it, with the `top` strongest nodes, features, and pieces of evidence, by their names."""
-
-        def named(feature: int) -> Any:
-            return int(feature) if features is None else features[feature]
-
         return {
             "summary": str(self),
-            "node": self._named(self.node),
+            "node": self._name(self.node),
             "predicted": self.predicted,
             "against": self.against,
             "scores": dict(zip(map(str, self.classes.tolist()), self.scores.tolist(), strict=True)),
@@ -117,30 +110,30 @@ class Explanation:
             "by_hop": self.by_hop.tolist(),
             "by_node": [
                 {
-                    "node": self._named(self.nodes[j]),
+                    "node": self._name(self.nodes[j]),
                     "hops": int(self.distance[j]),
-                    "contribution": float(self.by_node[j]),
+                    "contribution": self.by_node[j].item(),
                 }
-                for j in strongest(self.by_node, top)
+                for j in _strongest(self.by_node, top)
             ],
             "by_feature": [
-                {"feature": named(f), "contribution": float(self.by_feature[f])}
-                for f in strongest(self.by_feature, top)
+                {"feature": self._feature(f), "contribution": self.by_feature[f].item()}
+                for f in _strongest(self.by_feature, top)
             ],
             "evidence": [
-                {"node": self._named(piece.node), "feature": named(piece.feature), "contribution": piece.contribution}
-                for piece in self.strongest(top)
+                {"node": self._name(node), "feature": self._feature(feature), "contribution": contribution}
+                for node, feature, contribution in self.strongest(top)
             ],
         }
 
 
-def strongest(values: NDArray[np.float64], count: int) -> list[int]:
+def _strongest(values: NDArray[np.float64], count: int) -> list[int]:
     """Places of the values that are farthest from zero, without zeros."""
     order = np.argsort(-abs(values), kind="stable")[:count]
     return [place for place in order.tolist() if values[place]]
 
 
-def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = None) -> Explanation:
+def explain(learner: "Learner | Model", data: "Data", node: Any, *, against: Any = None) -> Explanation:
     """Which neighbours and features spoke for the class of a node, rather than for another.
 
     Parameters
@@ -158,37 +151,30 @@ def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = 
     -------
     Explanation
     """
-    model, other = model_of(learner), None if against is None else single(against, "A class")
-    ids = data.ids if isinstance(data, GraphData) else None
-    name = single(node, "A node")
-    number = name if ids is None else int(data.nodes([name])[0])
-    return replace(explained(model, model.checked(data), number, other), ids=ids)
-
-
-def explained(model: Model, graph: Graph, node: int, against: Any = None) -> Explanation:
-    """Why a node of a graph is predicted as it is, and not as `against`: the next best class, unless said."""
-    graph = model.checked(graph)
-    part = neighbourhood(graph, [node], model.reach)
+    model, name = model_of(learner), single(node, "A node")
+    graph = model.checked(data)
+    number = int(data.nodes([name])[0]) if isinstance(data, GraphData) else name
+    part = neighbourhood(graph, [number], model.reach)
     rows = NodeEvidence.of(part.graph, int(part.nodes[0]), model.runtime)
     with FixedDivisors():
         (found,) = model.forward(part.graph, compute=cast(Compute, rows)).scores
     scores = found.detach().double().cpu()
     if not scores.isfinite().all():
-        raise NonFiniteError(f"the scores of node {node} cannot be computed")
+        raise NonFiniteError(f"the scores of node {name} cannot be computed")
     order = scores.argsort(descending=True, stable=True).tolist()
     best, other = order[0], _other(model, order, against)
     evidence = rows.shares(found[best] if other is None else found[best] - found[other])
-    classes = model.classes_
-    names = classes.tolist()
     return Explanation(
-        int(node),
-        classes,
+        number,
+        model.classes_,
         scores.numpy(),
-        names[best],
-        None if other is None else names[other],
+        model.labels[best],
+        None if other is None else model.labels[other],
         part.origin,
         part.distance,
         evidence,
+        data.ids if isinstance(data, GraphData) else None,
+        graph.columns or model.columns,
     )
 
 
@@ -196,9 +182,9 @@ def _other(model: Model, order: list[int], against: Any) -> int | None:
     """The class to compare with, as the model numbers it."""
     if against is None:
         return order[1] if len(order) > 1 else None
-    names: list[Any] = model.classes_.tolist()
-    if isinstance(against, bool) or against not in names:
-        raise DataError(f"Class {against} was never learned; known are {', '.join(map(str, names))}.")
-    if names.index(against) == order[0]:
-        raise DataError(f"The node is predicted as class {against} itself: name another to compare with, or none.")
-    return names.index(against)
+    label = single(against, "A class")
+    if isinstance(label, bool) or label not in model.labels:
+        raise DataError(f"Class {label} was never learned; known are {', '.join(map(str, model.labels))}.")
+    if model.labels.index(label) == order[0]:
+        raise DataError(f"The node is predicted as class {label} itself: name another to compare with, or none.")
+    return model.labels.index(label)

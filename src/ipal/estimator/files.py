@@ -17,7 +17,7 @@ from ipal.data.labels import Label
 from ipal.engine.trainer import Setup, fresh_network, space
 from ipal.errors import ConfigError, StoreError
 from ipal.estimator.history import Event
-from ipal.estimator.model import Model, Schema, setup
+from ipal.estimator.model import Model, setup
 from ipal.estimator.open_world.calibration import Calibration
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import LearnerConfig, learner_config
@@ -32,7 +32,6 @@ from ipal.state.value import (
     load_optimizer,
     unflatten,
 )
-from ipal.system.plugins import require_packages
 
 MOST_LETTERS = 2**26
 """Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
@@ -58,20 +57,17 @@ def checkpoint(model: Model) -> Snapshot:
 
 def facts(model: Model) -> dict[str, Any]:
     """The plain data of a model."""
-    schema, state = model.schema, model.state
-    encoder = ENCODERS.package(model.config.encoder.kind) if state.network is not None else None
-    packages = dict(filter(None, (METHODS.package(model.name), encoder)))
+    state = model.state
     return {
         "method": model.name,
         "settings": model.config.plain(),
-        "num_features": schema.num_features,
-        "columns": list(schema.columns),
-        "directed": schema.directed,
+        "num_features": model.num_features,
+        "columns": list(model.columns),
+        "directed": model.directed,
         "labels": list(model.labels),
         "history": [event.model_dump() for event in model.history],
         "learning_rate": state.learning_rate,
         "identity": model.method.identity(state.memory),
-        **({"plugins": packages} if packages else {}),
     }
 
 
@@ -98,8 +94,7 @@ def load(path: str | Path, *, device: str = "cpu") -> Model:
 
 def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
     """The model of a file that was read, of whichever method."""
-    name, named = read.facts.get("method"), read.facts.get("plugins")
-    require_packages({str(one): str(its) for one, its in named.items()} if isinstance(named, dict) else {}, str(path))
+    name = read.facts.get("method")
     if not isinstance(name, str) or name not in METHODS:
         raise StoreError(
             f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: install the "
@@ -138,7 +133,6 @@ class Facts(BaseModel):
     """Of the last task, where a network is trained."""
     identity: str = Field("", max_length=64)
     """Fingerprint of what the memory rests on, where it rests on more than the settings."""
-    plugins: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
@@ -183,12 +177,11 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
 
 
 def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, runtime: Runtime, whole: bool) -> Model:
-    schema = Schema(found.num_features, tuple(found.columns), found.directed)
-    method, made_with = config.method, setup(config, schema, runtime)
+    method, width = config.method, found.num_features
+    made_with = setup(config, width, runtime)
     classes: tuple[Label, ...] = tuple(found.labels)
     rate, generator = found.learning_rate, torch.Generator(runtime.device)
     network = optimizer = teacher = None
-    width = schema.num_features
     require((rate is not None) == isinstance(method, Trained), "a learning rate goes with a network")
     if isinstance(method, Trained) and rate is not None:
         network = _network(method, made_with, tensors, "", generator)
@@ -205,7 +198,7 @@ def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, r
     template = method.init(space(made_with, width, torch.device("meta")))
     here = {name: tensor.to(runtime.device) for name, tensor in tensors.items() if name.startswith("memory.")}
     parameters = {} if network is None else dict(network.named_parameters())
-    sizes = Sizes(len(classes), schema.num_features, tuple(parameters))
+    sizes = Sizes(len(classes), found.num_features, tuple(parameters))
     memory = None if template is None else unflatten(template, type(template), "memory", here, sizes)
     if memory is not None and hasattr(memory, "check"):
         memory.check(len(classes), parameters, whole)
@@ -214,7 +207,8 @@ def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, r
     calibration.check(len(classes), sum(event.fingerprint is not None for event in found.history) + (not whole))
     load_generator(generator.manual_seed(config.seed), tensors["generator"])  # weights were drawn with it meanwhile
     state = State(classes, memory, generator, network, optimizer, rate, teacher)
-    model = Model(config, runtime, schema, state, calibration, tuple(found.history))
+    known = (found.num_features, tuple(found.columns), found.directed, tuple(found.history))
+    model = Model(config, runtime, state, calibration, *known)
     check_same(tensors, {**model.tensors(), "generator": tensors["generator"]})
     return model
 

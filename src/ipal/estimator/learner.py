@@ -15,13 +15,11 @@ from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, NotFittedError, Qualified
 from ipal.estimator import files
 from ipal.estimator.convert.pyg import labels_to_score, task_of
-from ipal.estimator.display import as_text
-from ipal.estimator.documentation import class_doc, class_signature
+from ipal.estimator.display import as_text, class_doc, class_signature, progress
 from ipal.estimator.history import fingerprint, now
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.open_world import unknown
 from ipal.estimator.settings import LearnerConfig, learner_config
-from ipal.estimator.verbose import shown
 from ipal.methods.base import Method
 from ipal.state.snapshot import Snapshot
 
@@ -96,10 +94,10 @@ class Learner:
             raise ConfigError(
                 "A graph has its labels in it: pass ipal.graph_from({'x': X, 'edge_index': edges, 'y': y})."
             )
-        time = now()
+        time, number = now(), 1 + (len(model.lessons) if model else 0)
         runtime = Runtime.of(self._config.device) if model is None else model.runtime
         # Restored where learning is interrupted inside torch.no_grad().
-        with torch.set_grad_enabled(torch.is_grad_enabled()), shown(self._config, model) as watch:
+        with torch.set_grad_enabled(torch.is_grad_enabled()), progress(self._config, f"task {number}") as show:
             learning = begin_learning(self._config, model, task_of(data), runtime, time=time)
             if model is not None and fingerprint(learning.task) in {lesson.fingerprint for lesson in model.lessons}:
                 warnings.warn(
@@ -108,7 +106,7 @@ class Learner:
                     Qualified,
                     stacklevel=3,
                 )
-            return learning.finish(finished(watch(learning.epochs())))
+            return learning.finish(finished(learning.epochs(), show))
 
     # ------------------------------------------------------------------ prediction
 
@@ -130,7 +128,10 @@ class Learner:
         model = self.model_
         graph = model.checked(data)
         labels = model.predict_graph(graph).labels
-        return labels if reject is None else unknown.masked(labels, unknown.rejected(model, graph, reject))
+        if reject is not None:
+            labels = labels.astype(object)
+            labels[unknown.rejected(model, graph, reject)] = None
+        return labels
 
     def predict_proba(self, data: "Data") -> NDArray[np.float32]:
         """Probability of every class for every node, calibrated where the model could be.

@@ -4,10 +4,10 @@ Learning gives another model. A thread that predicts with the old one is not aff
 """
 
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
-from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, fit_task, initial_state, numbered
+from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, fit_task, initial_state
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator.convert.pyg import graph_of
 from ipal.estimator.history import Event, learned
@@ -35,6 +35,9 @@ from ipal.nn.margins import log_probabilities, margins
 from ipal.nn.network import Network
 from ipal.state.value import State, flatten, moment_tensors, network_tensors
 
+if TYPE_CHECKING:
+    from ipal.estimator.learner import Learner
+
 KEPT = {
     "encoder": "encoder weights",
     "head": "classifier weights",
@@ -43,17 +46,6 @@ KEPT = {
 }
 LEARNING = {"optimizer": "optimiser moments", "teacher": "network before the task"}
 """What is kept only while learning goes on."""
-
-
-@dataclass(frozen=True, eq=False)
-class Schema:
-    """What graphs must look like."""
-
-    num_features: int
-    columns: tuple[str, ...] = ()
-    """Names of the features, where they have any."""
-    directed: bool = False
-    """Whether an edge may run one way: files of graphs are then read so, too."""
 
 
 class Prediction(NamedTuple):
@@ -73,9 +65,13 @@ class Model:
 
     config: LearnerConfig
     runtime: Runtime
-    schema: Schema
     state: State
     calibration: Calibration
+    num_features: int
+    columns: tuple[str, ...] = ()
+    """Names of the features, where they have any."""
+    directed: bool = False
+    """Whether an edge may run one way: files of graphs are then read so, too."""
     history: tuple[Event, ...] = ()
 
     # ------------------------------------------------------------------ what it is
@@ -97,10 +93,6 @@ class Model:
     def classes_(self) -> Labels:
         """The same as an array."""
         return np.asarray(self.state.classes)
-
-    @property
-    def num_features(self) -> int:
-        return self.schema.num_features
 
     @property
     def device(self) -> torch.device:
@@ -129,7 +121,7 @@ class Model:
 
     @property
     def setup(self) -> Setup:
-        return setup(self.config, self.schema, self.runtime)
+        return setup(self.config, self.num_features, self.runtime)
 
     @property
     def reach(self) -> int:
@@ -142,7 +134,14 @@ class Model:
 
     def checked(self, data: Any) -> Graph:
         """A graph that this model can predict on, or a sentence."""
-        return _of_schema(data if isinstance(data, Graph) else graph_of(data), self.schema)
+        graph = arranged(data if isinstance(data, Graph) else graph_of(data), self.columns)
+        if graph.num_features != self.num_features:
+            named = f": {shortened(', '.join(self.columns), 300)}" if self.columns else ""
+            raise DataError(
+                f"This graph has {graph.num_features} features a node, the model was trained on "
+                f"{self.num_features}{named}."
+            )
+        return graph
 
     def forward(self, graph: Graph, nodes: Tensor | None = None, compute: Compute | None = None) -> Outputs:
         """Embeddings and scores of all nodes of a graph, or of some.
@@ -170,10 +169,6 @@ class Model:
         check_scores(scores)
         labels: Labels = self.classes_[scores.argmax(dim=-1).cpu().numpy()]
         return labels
-
-    def scores(self, graph: Graph) -> Tensor:
-        """(nodes, classes), higher is likelier."""
-        return self.forward(graph).scores
 
     def probabilities(
         self, scores: Tensor, graph: Graph, nodes: Tensor | None = None, compute: Compute | None = None
@@ -234,16 +229,17 @@ class Model:
         return None if logs is None else logs.double().cpu()
 
     def novelty(self, scores: Tensor, graph: Graph, rows: Tensor | None = None) -> Tensor:
-        """How unlike all known classes nodes are, by their scores; see `Method.novelty`."""
-        found = self.method.novelty(self.state.memory, scores, graph, rows, self.compute)
-        return (self._novelty_by_margins(scores, graph) if found is None else found).double().cpu()
+        """How unlike all known classes nodes are, by their scores (see `Method.novelty`).
 
-    def _novelty_by_margins(self, scores: Tensor, graph: Graph) -> Tensor:
-        """How little the likeliest class is ahead, compared with what is usual for nodes of that class."""
-        logs = log_probabilities(self.probabilities(scores, graph))
-        best = logs.argmax(dim=1)
-        margin, spread = (part.to(logs)[best] for part in self.usual_margins())
-        return (margin - margins(logs).gather(1, best[:, None])[:, 0]) / spread
+        Where a method does not say: how little the likeliest class is ahead, compared with what is usual for its nodes.
+        """
+        found = self.method.novelty(self.state.memory, scores, graph, rows, self.compute)
+        if found is None:
+            logs = log_probabilities(self.probabilities(scores, graph))
+            best = logs.argmax(dim=1)
+            margin, spread = (part.to(logs)[best] for part in self.usual_margins())
+            found = (margin - margins(logs).gather(1, best[:, None])[:, 0]) / spread
+        return found.double().cpu()
 
     def scores_and_novelty(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Scores of all nodes of a graph, and how unlike all known classes each is."""
@@ -261,15 +257,6 @@ class Model:
             return self.method.embed(self.state.memory, graph, self.compute)
         assert self.network is not None, "it has been trained"
         return self.compute.embeddings(self.network, graph)
-
-    def rows(self, labels: Labels) -> Tensor:
-        """The class number of each label."""
-        number = {label: index for index, label in enumerate(self.labels)}
-        return torch.tensor([number[label] for label in labels.tolist()], device=self.device)
-
-    def numbered(self, task: Task) -> Task:
-        """A task with class numbers as labels."""
-        return numbered(task, self.labels)
 
     # ------------------------------------------------------------------ what it keeps
 
@@ -309,19 +296,15 @@ class Model:
             "nodes_behind_class": self.nodes_behind_class(),
         }
 
-    def with_memory(self, memory: Any, classes: Sequence[Label] | None = None) -> State:
-        """Its state with another memory, and other classes where these are given."""
-        return replace(self.state, memory=memory, classes=self.labels if classes is None else tuple(classes))
-
 
 # ---------------------------------------------------------------------- learning
 
 
-def setup(config: LearnerConfig, schema: Schema, runtime: Runtime) -> Setup:
+def setup(config: LearnerConfig, num_features: int, runtime: Runtime) -> Setup:
     """What tasks are learned with."""
     return Setup(
         runtime,
-        schema.num_features,
+        num_features,
         config.seed,
         config.encoder,
         config.train,
@@ -332,9 +315,8 @@ def setup(config: LearnerConfig, schema: Schema, runtime: Runtime) -> Setup:
 
 def empty_model(config: LearnerConfig, graph: Graph, runtime: Runtime) -> Model:
     """A model that has learned nothing, for graphs like this one."""
-    schema = Schema(graph.num_features, kept_names(graph.columns))
-    state = initial_state(config.method, setup(config, schema, runtime))
-    return Model(config, runtime, schema, state, Calibration.empty())
+    state = initial_state(config.method, setup(config, graph.num_features, runtime))
+    return Model(config, runtime, state, Calibration.empty(), graph.num_features, kept_names(graph.columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,7 +339,7 @@ class Learning:
 
     def finish(self, state: State) -> Model:
         """The model after the task."""
-        event = learned(self.task).model_copy(update={"directed": self.model.schema.directed, "time": self.time})
+        event = learned(self.task).model_copy(update={"directed": self.model.directed, "time": self.time})
         model = replace(self.model, state=state, history=(*self.model.history, event))
         if not model.leaves_one_out:
             return model
@@ -382,12 +364,12 @@ def begin_learning(
     if len(task.nodes) == 0:
         raise DataError("No node of this graph has a label to learn from: set train_mask for some.")
     model = model or empty_model(config, task.graph, runtime)
-    if (graph := _of_schema(task.graph, model.schema)) is not task.graph:
+    if (graph := model.checked(task.graph)) is not task.graph:
         task = replace(task, graph=graph)
     if model.labels and type(np.unique(task.labels).tolist()[0]) is not type(model.labels[0]):
         raise DataError("The labels of all tasks must be of one kind: all numbers or all strings.")
-    if not model.schema.directed and (not task.graph.symmetric if directed is None else directed):
-        model = replace(model, schema=replace(model.schema, directed=True))
+    if not model.directed and (not task.graph.symmetric if directed is None else directed):
+        model = replace(model, directed=True)
     if first_epoch:
         if not set(np.unique(task.labels).tolist()) <= set(model.labels):
             raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
@@ -399,26 +381,7 @@ def begin_learning(
     return Learning(begun, task, executor or Automatic(), time=time)
 
 
-def _of_schema(graph: Graph, schema: Schema) -> Graph:
-    """A graph with the columns of a model, or a sentence."""
-    graph = arranged(graph, schema.columns)
-    if graph.num_features != schema.num_features:
-        named = f": {shortened(', '.join(schema.columns), 300)}" if schema.columns else ""
-        raise DataError(
-            f"This graph has {graph.num_features} features a node, the model was trained on "
-            f"{schema.num_features}{named}."
-        )
-    return graph
-
-
-class Fitted(Protocol):
-    """A learner that has learned."""
-
-    @property
-    def model_(self) -> Model: ...
-
-
-def model_of(fitted: Fitted | Model) -> Model:
+def model_of(fitted: "Learner | Model") -> Model:
     """What was learned: by a learner, or the model itself."""
     if isinstance(fitted, Model):
         return fitted

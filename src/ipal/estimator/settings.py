@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -25,8 +24,6 @@ from ipal.config import (
 from ipal.errors import ConfigError
 from ipal.methods.base import Method, Trained
 from ipal.nn.encoders import ENCODERS
-
-DEFAULT_ENCODER, DEFAULT_TRAIN = EncoderConfig(), TrainConfig()
 
 
 class SharedSettings(Section):
@@ -55,21 +52,11 @@ class TrainedSettings(SharedSettings):
     """full: the whole task is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""
 
 
-@dataclass(frozen=True, eq=False)
-class LearnerConfig:
-    """A method and all else that a learner is made with."""
+class LearnerConfig(TrainedSettings):
+    """A method and all else that a learner is made with, checked; what test graphs decide is filled in."""
 
     method: Method
-    seed: int = 0
-    device: str = "cpu"
-    test_graph: TestGraph = "both"
-    calibration: float = 0.2
-    verbose: bool | int = 0
-    encoder: EncoderConfig = DEFAULT_ENCODER
-    """As it is computed: what the test graphs decide is filled in."""
-    train: TrainConfig = DEFAULT_TRAIN
-    batch: Literal["full"] | Sampling = "full"
-    given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    given: Mapping[str, Any]
     """All settings by name, as they were given or are by default."""
 
     @property
@@ -124,7 +111,7 @@ def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerCon
         kind.check(shared["encoder"])
         if shared["batch"] != "full" and kind.reads_neighbours():
             check_fanouts(shared["batch"], shared["encoder"])
-    return LearnerConfig(made, given=values, **shared)
+    return LearnerConfig.model_construct(method=made, given=values, **shared)
 
 
 def _completed(method: type[Method], given: Mapping[str, Any]) -> dict[str, Any]:

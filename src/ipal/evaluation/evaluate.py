@@ -2,17 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
 from ipal.data.task import LabelledNodes, TestSplit
-from ipal.estimator.model import Prediction
+from ipal.estimator.model import Model, Prediction
 from ipal.evaluation.metrics import ACCURACIES
 from ipal.evaluation.rows import Before, Row
 
@@ -20,29 +19,21 @@ Pair = tuple[Any, Any]
 """The true class of a node, and the predicted one."""
 
 
-class ScoredModel(Protocol):
-    """All that evaluation knows of a model: a graph in, labels and scores of its classes out; no task identity."""
-
-    @property
-    def classes_(self) -> Labels: ...
-    def predict_graph(self, graph: Graph, nodes: Tensor | None = None) -> Prediction: ...
-
-
 PredictsTogether = Callable[[Graph, Tensor], Sequence[Prediction]]
 """How several models predict some nodes of a graph; one `Prediction` of each."""
 
 
-def evaluate(model: ScoredModel, test_splits: list[TestSplit], accuracy: str) -> Row:
+def evaluate(model: Model, test_splits: list[TestSplit], accuracy: str) -> Row:
     """Score a model on the tests of all tasks so far; a graph of several tests is predicted once."""
     (found,) = evaluate_all([model], test_splits, accuracy, lambda graph, nodes: [model.predict_graph(graph, nodes)])
     return found
 
 
 def evaluate_all(
-    models: Sequence[ScoredModel], test_splits: list[TestSplit], accuracy: str, predict: PredictsTogether
+    models: Sequence[Model], test_splits: list[TestSplit], accuracy: str, predict: PredictsTogether
 ) -> list[Row]:
     """Score several models of the same classes, which predict a graph together."""
-    score = ACCURACIES.find(accuracy).function
+    score = ACCURACIES[accuracy]
     rows, pairs = [Row(validation=[], test=[], per_class={}) for _ in models], [Counter[Pair]() for _ in models]
     predicted: dict[int, Sequence[Prediction]] = {}
     last = {id(split.graph): number for number, split in enumerate(test_splits)}
@@ -55,26 +46,24 @@ def evaluate_all(
         key = id(split.graph)
         if key not in predicted:
             predicted[key] = predict(split.graph, torch.from_numpy(np.flatnonzero(asked[key])))
-        test, validation = (placed(some, places[key]) for some in (split.test, split.validation))
+        asked_for = (split.test, split.validation)
+        test, validation = (LabelledNodes(places[key][some.nodes], some.labels) for some in asked_for)
         for model, found, row, counts in zip(models, predicted[key], rows, pairs, strict=True):
             taken_for = predictions(model, found, test, split.classes)
             row.validation.append(score(predictions(model, found, validation, split.classes), validation.labels))
             row.test.append(score(taken_for, test.labels))
-            counts.update(counted(taken_for, test.labels))
+            counts.update(zip(test.labels.tolist(), taken_for.tolist(), strict=True))
         if last[key] == number:  # embeddings of a large graph are large
             del predicted[key]
     for row, counts in zip(rows, pairs, strict=True):
         row.confusion = confusion(counts)
-        row.per_class = recalls(row.confusion)
+        row.per_class = {
+            name: 100.0 * (found.get(name, 0) / sum(found.values())) for name, found in row.confusion.items()
+        }
     return rows
 
 
-def placed(some: LabelledNodes, places: NDArray[np.int64]) -> LabelledNodes:
-    """With the places of its nodes among those that are asked for, in place of their numbers."""
-    return LabelledNodes(places[some.nodes], some.labels)
-
-
-def predictions(model: ScoredModel, found: Prediction, asked: LabelledNodes, among: Sequence[Label] | None) -> Labels:
+def predictions(model: Model, found: Prediction, asked: LabelledNodes, among: Sequence[Label] | None) -> Labels:
     """The likeliest class of some nodes: of all classes known, or of those in `among`."""
     if among is None:
         return found.labels[asked.nodes]
@@ -85,26 +74,16 @@ def predictions(model: ScoredModel, found: Prediction, asked: LabelledNodes, amo
     return labels
 
 
-def evaluate_before(model: ScoredModel, split: TestSplit, accuracy: str) -> Before:
+def evaluate_before(model: Model, split: TestSplit, accuracy: str) -> Before:
     """The test of a task that is not learned yet, all of whose classes are known."""
     row = evaluate(model, [split], accuracy)
     classes = model.classes_ if split.classes is None else split.classes
     return Before(accuracy=row.test[0], chance=100.0 / len(classes))
 
 
-def counted(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> Counter[Pair]:
-    """How many nodes of which class were taken for which; by class in ascending order."""
-    return Counter(dict(sorted(Counter(zip(truth.tolist(), predicted.tolist(), strict=True)).items())))
-
-
 def confusion(pairs: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
-    """Of each class's nodes, how many were taken for which class; pairs that never occur are left out."""
+    """Of each class's nodes, how many were taken for which class, ascending; pairs that never occur are left out."""
     table: dict[str, dict[str, int]] = {}
-    for (label, taken_for), count in pairs.items():
+    for (label, taken_for), count in sorted(pairs.items()):
         table.setdefault(str(label), {})[str(taken_for)] = count
     return table
-
-
-def recalls(found: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
-    """Percent of each class's nodes that were taken for it."""
-    return {name: 100.0 * (counts.get(name, 0) / sum(counts.values())) for name, counts in found.items()}

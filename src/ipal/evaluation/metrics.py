@@ -4,7 +4,6 @@
 `Scores` and one line in `METRICS`: results, tables, pages and trackers then show it.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,39 +27,20 @@ class Scores:
 
     test: Matrix
     """Accuracy in percent on task i (column) after task t (row); NaN above the diagonal."""
-    validation: Matrix | None = None
-    """The same on validation nodes."""
-    confusion: Confusion | None = None
-    """After the last task; None where it was not stored."""
+    confusions: Sequence[Confusion] = ()
+    """After each task."""
     before: Sequence[Before | None] = ()
     """By task, from the first on; None where it was not tested before it was learned."""
     along: Sequence[float] = ()
     """Mean accuracy over the tasks so far at points along a stream of batches; none in other streams."""
-    earlier: Sequence[Confusion] = ()
-    """After each task before the last; none where they were not stored."""
 
 
 # ---------------------------------------------------------------------- one entry of the matrix
 
 
-@dataclass(frozen=True)
-class Accuracy:
-    """How the predictions on one task become a number."""
-
-    name: str
-    function: Callable[[Labels, Labels], float]
-    """Predicted labels and true ones in, percent out."""
-    about: str
-
-
-def per_class_recall(predicted: Labels, truth: Labels) -> dict[object, float]:
-    """Percent of each class's nodes that are predicted as that class."""
-    return {label.item(): 100.0 * float(np.mean(predicted[truth == label] == label)) for label in np.unique(truth)}
-
-
 def balanced_accuracy(predicted: Labels, truth: Labels) -> float:
     """Mean over the classes present in `truth` of per-class accuracy, in percent."""
-    return float(np.mean(list(per_class_recall(predicted, truth).values())))
+    return float(np.mean([100.0 * float(np.mean(predicted[truth == label] == label)) for label in np.unique(truth)]))
 
 
 def micro_accuracy(predicted: Labels, truth: Labels) -> float:
@@ -68,14 +48,8 @@ def micro_accuracy(predicted: Labels, truth: Labels) -> float:
     return 100.0 * float(np.mean(predicted == truth))
 
 
-ACCURACIES: Registry[Accuracy] = Registry(
-    "score",
-    (
-        Accuracy("balanced", balanced_accuracy, "mean of the recalls of the task's classes"),
-        Accuracy("micro", micro_accuracy, "share of the task's nodes that are predicted right"),
-    ),
-    lambda thing: isinstance(thing, Accuracy),
-)
+ACCURACIES: dict[str, Callable[[Labels, Labels], float]] = {"balanced": balanced_accuracy, "micro": micro_accuracy}
+"""Predicted labels and true ones in, percent out; by the names of `protocol.accuracy`."""
 
 
 def matrix_of_rows(rows: Sequence[Sequence[float | None]]) -> Matrix:
@@ -137,23 +111,6 @@ def average_forgetting(scores: Scores) -> float:
     if len(M) == 1:
         return 0.0
     return float(np.mean(M[-1, :-1] - np.diagonal(M)[:-1]))
-
-
-def macro_f1(scores: Scores) -> float | None:
-    r"""Mean over all classes of the F1 score at the end.
-
-    .. math:: \frac{1}{C} \sum_{c=1}^{C} \frac{2 \, \mathrm{TP}_c}{2 \, \mathrm{TP}_c + \mathrm{FP}_c + \mathrm{FN}_c}
-
-    Source: Opitz and Burst 2019, Macro F1 and Macro F1 (arXiv 1911.03347), the averaged F1. Over the classes with test
-    nodes, all tasks together; None of runs that did not store which class was taken for which.
-    """
-    counts = scores.confusion or {}
-    predicted = Counter[str]()
-    for found in counts.values():
-        predicted.update(found)
-    sizes = {name: total for name, found in counts.items() if (total := sum(found.values()))}
-    f1 = [2 * counts[name].get(name, 0) / (total + predicted[name]) for name, total in sizes.items()]
-    return 100.0 * float(np.mean(f1)) if f1 else None
 
 
 def learning_accuracy(scores: Scores) -> float:
@@ -222,12 +179,9 @@ def overall_accuracy(scores: Scores) -> float | None:
 
     .. math:: \frac{1}{n} \sum_{c} \mathrm{TP}_c
 
-    The usual accuracy, called micro where classes are not balanced. None of runs that did not store which class was
-    taken for which.
+    The usual accuracy, called micro where classes are not balanced.
     """
-    counts = scores.confusion or {}
-    total = sum(sum(found.values()) for found in counts.values())
-    return 100.0 * sum(found.get(name, 0) for name, found in counts.items()) / total if total else None
+    return mean_overall_accuracy(replace(scores, confusions=scores.confusions[-1:]))
 
 
 def mean_overall_accuracy(scores: Scores) -> float | None:
@@ -235,10 +189,13 @@ def mean_overall_accuracy(scores: Scores) -> float | None:
 
     .. math:: \frac{1}{N} \sum_{t=1}^{N} \frac{1}{n_t} \sum_{c} \mathrm{TP}_{t,c}
 
-    n_t are the test nodes of all classes so far, TP_t,c the right ones of class c after task t. None of runs that did
-    not store which class was taken for which.
+    n_t are the test nodes of all classes so far, TP_t,c the right ones of class c after task t.
     """
-    return _mean_over_tasks(overall_accuracy, scores)
+    found = []
+    for confusion in scores.confusions:
+        right = sum(counts.get(name, 0) for name, counts in confusion.items())
+        found.append(100.0 * right / max(1, sum(sum(counts.values()) for counts in confusion.values())))
+    return float(np.mean(found)) if found else None
 
 
 def class_accuracy(scores: Scores) -> float | None:
@@ -246,12 +203,9 @@ def class_accuracy(scores: Scores) -> float | None:
 
     .. math:: \frac{1}{C} \sum_{c=1}^{C} \frac{\mathrm{TP}_c}{n_c}
 
-    Every class counts alike, whichever task brought it. None of runs that did not store which class was taken for
-    which.
+    Every class counts alike, whichever task brought it.
     """
-    found = scores.confusion or {}
-    recalls = [counts.get(name, 0) / total for name, counts in found.items() if (total := sum(counts.values()))]
-    return 100.0 * float(np.mean(recalls)) if recalls else None
+    return mean_class_accuracy(replace(scores, confusions=scores.confusions[-1:]))
 
 
 def mean_class_accuracy(scores: Scores) -> float | None:
@@ -259,16 +213,13 @@ def mean_class_accuracy(scores: Scores) -> float | None:
 
     .. math:: \frac{1}{N} \sum_{t=1}^{N} \frac{1}{C_t} \sum_{c=1}^{C_t} \frac{\mathrm{TP}_{t,c}}{n_{t,c}}
 
-    C_t are the classes so far. None of runs that did not store which class was taken for which.
+    C_t are the classes so far.
     """
-    return _mean_over_tasks(class_accuracy, scores)
-
-
-def _mean_over_tasks(metric: Callable[[Scores], float | None], scores: Scores) -> float | None:
-    """Of a metric that reads the confusion alone."""
-    values = [metric(replace(scores, confusion=one)) for one in (*scores.earlier, scores.confusion)]
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if len(known) == len(scores.test) else None
+    found = []
+    for confusion in scores.confusions:
+        recalls = [counts.get(name, 0) / max(1, sum(counts.values())) for name, counts in confusion.items()]
+        found.append(100.0 * float(np.mean(recalls or [0.0])))
+    return float(np.mean(found)) if found else None
 
 
 METRICS: Registry[Metric] = Registry(
@@ -276,7 +227,6 @@ METRICS: Registry[Metric] = Registry(
     (
         Metric("AP", average_performance),
         Metric("AF", average_forgetting),
-        Metric("macro-F1", macro_f1),
         Metric("LA", learning_accuracy),
         Metric("FWT", forward_transfer),
         Metric("NA", next_accuracy),
@@ -288,7 +238,7 @@ METRICS: Registry[Metric] = Registry(
         Metric("mean balanced", mean_class_accuracy),
     ),
     lambda thing: isinstance(thing, Metric),
-    check=lambda metric: metric(Scores(np.array([[50.0, np.nan], [40.0, 60.0]]), confusion={"a": {"a": 1}})),
+    check=lambda metric: metric(Scores(np.array([[50.0, np.nan], [40.0, 60.0]]), confusions=[{"a": {"a": 1}}])),
 )
 """All metrics by name. A new one is a function and a line in this tuple."""
 
@@ -298,18 +248,10 @@ def measured(scores: Scores, metrics: Mapping[str, Metric] = METRICS) -> dict[st
     return {name: metric(scores) for name, metric in metrics.items()}
 
 
-def metric_named(name: str) -> Metric:
-    """A metric; of one that is not known here, as of a package that is not installed, only the name."""
-    return METRICS[name] if name in METRICS else Metric(name, _unknown, unit="")
-
-
-def _unknown(scores: Scores) -> None:
-    return None
-
-
 def titled(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Values of metrics by title, as tables show them."""
-    return {metric_named(name).title: value for name, value in values.items() if value is not None}
+    """Values of metrics by title, as tables show them; of one that is not known here only the name."""
+    known = {name: value for name, value in values.items() if value is not None}
+    return {METRICS[name].title if name in METRICS else name: value for name, value in known.items()}
 
 
 def is_higher_better(title: str) -> bool:
@@ -321,25 +263,20 @@ def average_performance_curve(M: Matrix) -> list[float]:
     return [average_performance(Scores(M[:t, :t])) for t in range(1, len(M) + 1)]
 
 
-def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any] | None) -> list[Scores]:
+def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any]) -> list[Scores]:
     """After each task of a finished run: what its result.json and confusion.json hold."""
     test = matrix_of_rows(result["accuracy_matrix"])
-    validation = matrix_of_rows(result["validation"].get("accuracy_matrix", []))
     before = [None if one is None else Before(**one) for one in result.get("before_learning", [])]
     points, ends = result.get("along"), np.cumsum(result.get("protocol", {}).get("batches") or [])
-    after_task: list[Confusion] = []
-    if confusion is not None and len(confusion["after_task"]) == len(test):
-        names = confusion["classes"]
-        for entries in confusion["after_task"]:
-            counts: dict[str, dict[str, int]] = {}
-            for true, predicted, count in entries:
-                counts.setdefault(names[true], {})[names[predicted]] = count
-            after_task.append(counts)
+    names, confusions = confusion["classes"], list[Confusion]()
+    for entries in confusion["after_task"]:
+        counts: dict[str, dict[str, int]] = {}
+        for true, predicted, count in entries:
+            counts.setdefault(names[true], {})[names[predicted]] = count
+        confusions.append(counts)
     found = []
     for t in range(1, len(test) + 1):
-        own = validation[:t, :t] if len(validation) else None
         reached = 0 if points is None else sum(batch <= ends[t - 1] for batch in points["batch"])
         along = points["test"][:reached] if points else []
-        last = after_task[t - 1] if after_task else None
-        found.append(Scores(test[:t, :t], own, last, before[:t], along, after_task[: t - 1]))
+        found.append(Scores(test[:t, :t], confusions[:t], before[:t], along))
     return found

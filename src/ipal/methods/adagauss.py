@@ -17,7 +17,7 @@ from ipal.config import Draws, Epochs, NonNegative, TrainConfig
 from ipal.methods.base import Batch, Network, Remembered, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, Competing, node_cross_entropy
 from ipal.methods.shared.adapter import adapted, fitted_adapter
-from ipal.methods.shared.gaussians import ClassGaussians, log_density
+from ipal.methods.shared.gaussians import ClassGaussians, log_density, whitening
 from ipal.methods.shared.projections import linear_map
 from ipal.nn.cholesky import mean_diagonal
 
@@ -99,7 +99,7 @@ class AdaGauss(Classifier):
         return memory
 
     def classify(self, network: Any, memory: ClassGaussians, f: Tensor) -> Tensor:
-        return log_density(f, memory.mean, *memory.whitened(self.shrinkage))
+        return log_density(f, memory.mean, *whitening(memory.covariance, self.shrinkage))
 
     def mean_logs(self, memory: ClassGaussians) -> Tensor:
         return self.classify(None, memory, memory.mean)

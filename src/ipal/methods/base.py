@@ -176,14 +176,10 @@ class Extents(NamedTuple):
 
     features: int
     classes: int
-    task_nodes: int
-    """Of the largest task."""
     tested_nodes: int
     """Of the largest graph that is predicted on."""
-    operators: int
-    """Bytes of that graph's propagation matrix."""
     piece: int
-    """Bytes of the part of it that is held where memory is short."""
+    """Bytes of the part of its propagation matrix that is held where memory is short."""
 
 
 @dataclass(frozen=True)
@@ -270,10 +266,9 @@ class Method(ABC):
     def check_setup(self, test_graph: TestGraph) -> None:  # noqa: B027
         """Refuse settings that do not fit the graphs that are predicted."""
 
-    def working_memory(self, extents: Extents) -> tuple[int, int]:
-        """Bytes that learning and predicting take about, besides graphs and weights: at once, and in pieces."""
-        columns = 12 * extents.tested_nodes * extents.classes
-        return columns + extents.operators, columns + extents.piece
+    def working_memory(self, extents: Extents) -> int:
+        """Bytes that learning and predicting take about at least, besides graphs and weights."""
+        return 12 * extents.tested_nodes * extents.classes + extents.piece
 
 
 @dataclass(frozen=True)

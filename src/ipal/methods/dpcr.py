@@ -19,8 +19,8 @@ from torch import Tensor
 from ipal.backend.checks import require
 from ipal.config import Positive, TrainConfig
 from ipal.errors import DataError
-from ipal.methods.base import Network, Remembered, Space
-from ipal.methods.lwf import LwF, LwFContext
+from ipal.methods.base import Network, Remembered, Space, TaskContext
+from ipal.methods.lwf import LwF
 from ipal.methods.shared.gaussians import ClassGaussians
 from ipal.methods.shared.projections import class_projection, drifted_moments, dual_projection, linear_map
 from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
@@ -78,7 +78,7 @@ class DPCR(LwF):
     def init(self, space: Space) -> DPCRMemory:
         return DPCRMemory.empty(space.width, space.device)
 
-    def end_task(self, network: Network, memory: Any, context: LwFContext, rng: torch.Generator) -> DPCRMemory:
+    def end_task(self, network: Network, memory: Any, context: TaskContext, rng: torch.Generator) -> DPCRMemory:
         f = context.embeddings(network)
         if context.before is not None:
             P = linear_map(context.before, f, self.epsilon)

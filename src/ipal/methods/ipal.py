@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from ipal.config import Count, Draws, EncoderConfig, NonNegative, Restart, TrainConfig
 from ipal.data.centrality import NodeWeights, node_weights
@@ -113,21 +112,11 @@ class IPAL(PrototypeClassifier):
             if by_kernel is not None:
                 return by_kernel
         mixed = eq.mixed_affinity if self.products == "cosine" else eq.mixed_affinity_printed  # Eq. 6
-        before, f = before[chosen], f.index_select(0, chosen)
-
-        def of_classes(f: Tensor, some: slice) -> Tensor:
-            then, now = mixed(before, mu, lam, some), mixed(f, mu, lam, some)
-            keep = eq.keep_consistent(then, some)  # Eq. 7
-            if self.distillation == "ipad-printed":
-                return eq.affinity_distillation_printed(now, then, keep, some)
-            return eq.affinity_distillation(now, then, keep)  # Eq. 8
-
-        pieces = eq.class_pieces(lam)
-        if len(pieces) == 1:
-            parts = of_classes(f, pieces[0])[None]
-        else:  # each is made again for its gradient: memory for one of them is enough
-            parts = torch.stack([checkpoint(of_classes, f, some, use_reentrant=False) for some in pieces])
-        return parts.sum() if self.distillation == "ipad-printed" else torch.linalg.vector_norm(parts)
+        then, now = mixed(before[chosen], mu, lam), mixed(f.index_select(0, chosen), mu, lam)
+        keep = eq.keep_consistent(then)  # Eq. 7
+        if self.distillation == "ipad-printed":
+            return eq.affinity_distillation_printed(now, then, keep)
+        return eq.affinity_distillation(now, then, keep)  # Eq. 8
 
     def end_task(self, network: Any, memory: Any, context: IPALContext, rng: torch.Generator) -> Any:  # lines 9 and 10
         f = context.embeddings(network)

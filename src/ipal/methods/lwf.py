@@ -7,7 +7,7 @@ gradient does not fade with the temperature and `strength` means the same at eac
 """
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,23 +30,6 @@ def output_distillation(logits: Tensor, before: Tensor, T: float) -> Tensor:
     return -(T**2) * ((before / T).softmax(dim=1) * (logits / T).log_softmax(dim=1)).sum(dim=1).mean()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LwFContext(TaskContext):
-    """What the steps of a task need."""
-
-    outputs: Tensor | None
-    """Of the teacher, for all training nodes; None at the first task."""
-
-    def outputs_of(self, batch: Batch) -> Tensor:
-        """Of the teacher, for a batch's nodes."""
-        assert self.outputs is not None, "it is not the first task"
-        if isinstance(batch.positions, slice):
-            return self.outputs
-        with torch.no_grad():
-            found: Tensor = cast(Network, self.teacher).classifier(self.before_of(batch))
-        return found
-
-
 @dataclass(frozen=True, kw_only=True)
 class LwF(Classifier):
     """Distillation of the previous network's softened outputs on the current nodes."""
@@ -60,17 +43,15 @@ class LwF(Classifier):
     title = "LwF"
     default_train = TrainConfig(epochs=50)
 
-    def prepare(self, memory: None, context: TaskContext) -> LwFContext:
-        seen = context.with_before()
-        with torch.no_grad():
-            outputs = None if seen.teacher is None else seen.teacher.classifier(seen.before)
-        return seen.extended(LwFContext, outputs=outputs)
+    def prepare(self, memory: Any, context: TaskContext) -> TaskContext:
+        return context.with_before()
 
-    def loss(self, network: Network, memory: None, batch: Batch, context: LwFContext, rng: torch.Generator) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: TaskContext, rng: torch.Generator) -> Terms:
         logits = network(batch.graph)
         terms = {"cross_entropy": node_cross_entropy(logits, batch.positions, context, self.competing)}
         if context.teacher is not None:
-            before = context.outputs_of(batch)
+            with torch.no_grad():
+                before = context.teacher.classifier(context.before_of(batch))
             distilled = output_distillation(logits[:, : before.shape[1]], before, self.softening)
             terms["distillation"] = self.strength * distilled
         return terms

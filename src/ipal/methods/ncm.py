@@ -1,13 +1,12 @@
 """NCM: nearest class mean on propagated features. No training: the reference that every table should have.
 
 Mensink et al. 2013, "Distance-Based Image Classification", with a fixed representation: features propagated over the
-graph. Differences from the paper: nearness is a cosine, or a distance on request; no metric is learned. Features are
+graph. Differences from the paper: nearness is a cosine; no metric is learned. Features are
 scaled to unit length, and propagated with restarts (Gasteiger et al. 2019).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,8 +25,6 @@ class NCM(PropagatedFeatures):
 
     restart: Restart = 0.3
     """Share of a node's own features in every step."""
-    nearness: Literal["cosine", "distance"] = "cosine"
-    """How near a node is to a class mean."""
     tau: Positive = 0.07
     """Temperature of `predict_proba`."""
 
@@ -41,24 +38,17 @@ class NCM(PropagatedFeatures):
         return memory.plus(*self.sums_of(context.task, context.classes, context.compute))
 
     def forward(self, memory: FeatureSums, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
-        """Cosines times the node's own length, or distances less it: the same order of classes, without that length."""
-        if self.nearness == "distance":
-            squares = memory.mean.square().sum(dim=1)
-            return picked(2 * self.products(graph, memory.mean, compute) - squares, nodes)
+        """Cosines times the node's own length: the same order of classes, without that length."""
         return picked(self.products(graph, losses.unit(memory.mean), compute), nodes)
 
     def probabilities(
         self, memory: FeatureSums, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
     ) -> Tensor:
-        if self.nearness == "cosine":
-            scores = scores / picked(compute.lengths(graph, self.steps, self.restart), nodes)[:, None]
-        return (scores / self.tau).softmax(dim=-1)
+        lengths = picked(compute.lengths(graph, self.steps, self.restart), nodes)
+        return (scores / lengths[:, None] / self.tau).softmax(dim=-1)
 
     def mean_logs(self, memory: FeatureSums) -> Tensor:
-        mean = memory.mean
-        if self.nearness == "distance":
-            return (2 * mean @ mean.T - mean.square().sum(dim=1)) / self.tau
-        return losses.cosine(mean, mean) / self.tau
+        return losses.cosine(memory.mean, memory.mean) / self.tau
 
     def merge_classes(self, memory: FeatureSums, places: Tensor, classes: int) -> FeatureSums:
         return memory.merged(places, classes)

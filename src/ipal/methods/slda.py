@@ -77,11 +77,8 @@ class SLDA(PropagatedFeatures):
         weights, offsets = self.solved(memory)
         return memory.sums.mean @ weights.T + offsets
 
-    def working_memory(self, extents: Extents) -> tuple[int, int]:
-        at_once, in_pieces = super().working_memory(extents)
-        covariance = 24 * extents.features**2  # and its factor
-        rows = 4 * extents.features * (extents.tested_nodes + 2 * extents.task_nodes)  # propagated
-        return at_once + rows + covariance, in_pieces + covariance
+    def working_memory(self, extents: Extents) -> int:
+        return super().working_memory(extents) + 24 * extents.features**2  # the covariance and its factor
 
     def statistics(self, memory: ScatterMemory) -> FeatureSums:
         return memory.sums

@@ -2,22 +2,22 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.operators import of_rows, operators
-from ipal.backend.propagated import Columns, Propagated, RowSource
+from ipal.backend.propagated import Columns, Propagated, RowSource, Spreading, blocks, unit_rows, walk
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
-from ipal.data.graph import Features, Graph
+from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.errors import ConfigError
-from ipal.nn import propagated_features
 from ipal.nn.embed import embeddings
 from ipal.nn.encoders import Encoder
 from ipal.nn.network import Network
@@ -40,14 +40,9 @@ class GraphCompute:
         """Of all nodes of a graph, or of a task's training nodes; without gradient, in pieces where memory is short."""
         return embeddings(network.encoder, of, self.runtime)
 
-    def encode(self, network: Network, task: Task) -> Tensor:
-        """Embeddings of a task's training nodes, with gradient."""
-        found: Tensor = network.encoder(operators(task, self.runtime, network.encoder.needs))
-        return found
-
     def outputs(self, network: Network, task: Task) -> Tensor:
         """Outputs of the head for a task's training nodes, with gradient."""
-        found: Tensor = network.classifier(self.encode(network, task))
+        found: Tensor = network(operators(task, self.runtime, network.encoder.needs))
         return found
 
     def labels(self, task: Task) -> Tensor:
@@ -59,18 +54,55 @@ class GraphCompute:
         return network_importance(network, task, output_gradient, size, self.runtime)
 
     def propagated(self, graph: Graph, steps: int, restart: float) -> NDArray[np.float32]:
-        """Unit rows of features after so many steps over the graph."""
-        return propagated_features.propagated(graph, steps, restart, self.runtime)
+        """Unit rows of features after so many steps over the graph; the newest are kept."""
+
+        def made() -> NDArray[np.float32]:
+            found = self.runtime.budget.room((graph.num_nodes, graph.num_features), np.float32)
+            for begin, block in self._blocks(graph, steps, restart):
+                found[:, begin : begin + block.shape[1]] = block.cpu()
+            return found
+
+        return graph.derived("propagated", (self.runtime, steps, restart), made, most=1)
 
     def lengths(self, graph: Graph, steps: int, restart: float) -> Tensor:
-        """Of the rows that `propagated` gives, without making all of them."""
-        return torch.tensor(propagated_features.lengths(graph, steps, restart, self.runtime), device=self.device)
+        """Of the rows that `propagated` gives, at least 1e-12, without making all of them."""
+
+        def made() -> Tensor:
+            squares = torch.zeros(graph.num_nodes, dtype=torch.float64, device=self.device)
+            for _, block in self._blocks(graph, steps, restart):
+                squares += block.square().sum(dim=1)
+            return squares.sqrt_().clamp_min_(1e-12).float()
+
+        return graph.derived("lengths", (self.runtime, steps, restart), made, most=1)
 
     def products(self, graph: Graph, weights: Tensor, steps: int, restart: float) -> Tensor:
         """The rows that `propagated` gives times (classes x features) weights; (P X) W as P (X W), for speed."""
-        by = weights.T.cpu().numpy()
-        start = np.concatenate([unit @ by for _, unit in self.unit_rows(graph)])
-        return torch.from_numpy(self.walked(graph, start, steps, restart)).to(weights.device)
+        return torch.cat([block for _, block in self._blocks(graph, steps, restart, weights.T)], dim=1)
+
+    def class_sums(self, task: Task, classes: int, steps: int, restart: float) -> Tensor:
+        """Sums by class of the rows that `propagated` gives for a task's training nodes, (classes, features).
+
+        M (P X) as (M P) X: to propagate members is a matter of classes, not of features.
+        """
+        graph, labels = task.graph, self.labels(task)
+        members = torch.zeros(graph.num_nodes, classes, device=self.device)
+        members[torch.from_numpy(task.nodes).to(self.device), labels] = 1
+        turned = replace(graph.by_source, whole_degree=graph.neighbours.degree)
+        weights = walk(members, Spreading(turned, self.device, members.dtype), steps, restart).double().cpu().numpy()
+        if isinstance(graph.x, sp.csr_array):
+            sums = unit_rows(graph.x).T @ weights
+        else:
+            sums = np.zeros((graph.num_features, classes))
+            for begin in range(0, graph.num_nodes, ROWS_AT_ONCE):
+                some = graph.x[begin : begin + ROWS_AT_ONCE].astype(np.float64)
+                lengths = np.linalg.norm(some, axis=1, keepdims=True)
+                sums += some.T @ (weights[begin : begin + ROWS_AT_ONCE] / np.where(lengths > 0, lengths, 1))
+        return torch.from_numpy(sums.T).float().contiguous().to(self.device)
+
+    def _blocks(
+        self, graph: Graph, steps: int, restart: float, directions: Tensor | None = None
+    ) -> Iterator[tuple[int, Tensor]]:
+        return blocks(graph, steps, restart, self.runtime, directions, torch.float32)
 
     def rows(self, graph: Graph, source: RowSource) -> Tensor:
         """Fixed rows of propagated and projected features."""
@@ -78,18 +110,7 @@ class GraphCompute:
 
     def by_rows(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         """A function of single rows, some rows at a time."""
-        pieces = [rows[begin : begin + ROWS_AT_ONCE] for begin in range(0, max(1, len(rows)), ROWS_AT_ONCE)]
-        return torch.cat([function(piece) for piece in pieces])
-
-    def walked(
-        self, graph: Graph, start: NDArray[np.float32], steps: int, restart: float, *, turned: bool = False
-    ) -> NDArray[np.float32]:
-        """Columns propagated over the graph, or (`turned`) over its transpose."""
-        return propagated_features.walked(graph, start, steps, restart, self.runtime, turned=turned)
-
-    def unit_rows(self, graph: Graph) -> Iterator[tuple[slice, Features]]:
-        """Features scaled to unit length, some rows at a time."""
-        return propagated_features.unit_pieces(graph.x)
+        return torch.cat([function(piece) for piece in torch.split(rows, ROWS_AT_ONCE)])
 
     def first_layer(self, network: Network, graph: Graph) -> Tensor:
         """What the first layer gives for every node of a graph, before its activation; with gradient."""
@@ -140,11 +161,10 @@ class TensorCompute(ABC):
 
     def propagated(self, *given: Any, **options: Any) -> NoReturn:
         raise ConfigError(
-            "The method cannot be exported or explained: its predictions use `propagated`, `walked` or `unit_rows`, "
-            "which give no tensors."
+            "The method cannot be exported or explained: its predictions use `propagated`, which gives no tensors."
         )
 
-    walked = unit_rows = propagation = outputs = labels = propagated
+    propagation = outputs = labels = class_sums = propagated
 
 
 def row_lengths(rows: Tensor) -> Tensor:

@@ -72,12 +72,10 @@ class Piece(LayerInput):
     products: dict[int, Tensor]
     """Values times weights by the identity of the weights, shared by all pieces of a layer."""
 
-    def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
         rows = SparseMatrix.of(self.graph.aggregation_rows(self.begin, self.end, norm), self.device)
         z = self._projected(weight) if self.values is None else self.values
         sums = rows.matmul(z)
-        if own is not None:
-            sums += z[self.begin : self.end] * own
         return sums if self.values is None else sums @ weight
 
     def own(self, weight: Tensor) -> Tensor:

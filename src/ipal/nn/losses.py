@@ -80,28 +80,16 @@ def feature_distillation(f: Tensor, f_before: Tensor) -> Tensor:
     return distance.mean()
 
 
-ALL = slice(None)
-AFFINITIES_AT_ONCE = 2**20
-"""Affinities of pairs of old classes that are computed together: with 100 nodes, those of 102 classes."""
-
-
-def class_pieces(lam: Tensor) -> list[slice]:
-    """Old classes in pieces whose affinities fit: all pairs at once would be quadratic in memory. `lam` as below."""
-    classes = lam.shape[1]
-    step = max(1, AFFINITIES_AT_ONCE // max(1, lam.numel()))
-    return [ALL] if step >= classes else [slice(first, first + step) for first in range(0, classes, step)]
-
-
-def mixed_affinity(f: Tensor, mu: Tensor, lam: Tensor, some: slice = ALL) -> Tensor:
+def mixed_affinity(f: Tensor, mu: Tensor, lam: Tensor) -> Tensor:
     r"""Cosines of virtual features of old classes with all old prototypes: (nodes x classes m x classes k).
 
     .. math:: \cos(\tilde f^m, \mu_k), \quad \tilde f^m = \lambda f + (1 - \lambda) \mu_m
 
     Source: the IPAL paper, Eq. 6, and the products of Eq. 7 and 8. `lam` (nodes x classes m) is one draw per pair:
     the paper leaves open how often lambda is drawn. A product with a mixture is the mixture of the products, so
-    the virtual features themselves, many times larger, are never formed. `some` are the classes m that are mixed.
+    the virtual features themselves, many times larger, are never formed.
     """
-    directions, mu, lam = unit(mu), mu[some], lam[:, some]
+    directions = unit(mu)
     product = torch.lerp((mu @ directions.T)[None], (f @ directions.T)[:, None], lam[..., None])
     square = (
         (lam * torch.linalg.vector_norm(f, dim=-1, keepdim=True)).square()
@@ -112,17 +100,17 @@ def mixed_affinity(f: Tensor, mu: Tensor, lam: Tensor, some: slice = ALL) -> Ten
     return cosines
 
 
-def mixed_affinity_printed(f: Tensor, mu: Tensor, lam: Tensor, some: slice = ALL) -> Tensor:
+def mixed_affinity_printed(f: Tensor, mu: Tensor, lam: Tensor) -> Tensor:
     r"""Raw products of virtual features of old classes with all old prototypes: (nodes x classes m x classes k).
 
     .. math:: \tilde f^m \cdot \mu_k, \quad \tilde f^m = \lambda f + (1 - \lambda) \mu_m
 
     Source: the IPAL paper, Eq. 6, and the products of Eq. 7 and 8, as printed.
     """
-    return torch.lerp((mu[some] @ mu.T)[None], (f @ mu.T)[:, None], lam[:, some, None])
+    return torch.lerp((mu @ mu.T)[None], (f @ mu.T)[:, None], lam[..., None])
 
 
-def keep_consistent(affinity_before: Tensor, some: slice = ALL) -> Tensor:
+def keep_consistent(affinity_before: Tensor) -> Tensor:
     r"""Which virtual features are nearest to the prototype they were mixed with: (nodes x classes m).
 
     .. math:: \arg\max_k (\tilde f_{t-1}^{m} \cdot \mu_k) = m
@@ -130,7 +118,7 @@ def keep_consistent(affinity_before: Tensor, some: slice = ALL) -> Tensor:
     Source: the IPAL paper, Eq. 7, read as a maximum over all old prototypes, by the previous encoder.
     """
     nearest = affinity_before.argmax(dim=-1)
-    return nearest == torch.arange(affinity_before.shape[-1], device=nearest.device)[some]
+    return nearest == torch.arange(affinity_before.shape[-1], device=nearest.device)
 
 
 def affinity_distillation(affinity: Tensor, affinity_before: Tensor, keep: Tensor) -> Tensor:
@@ -170,14 +158,14 @@ def distillation_by_kernel(f: Tensor, before: Tensor, chosen: Tensor, lam: Tenso
     return fused.distilled(f, before, chosen, lam, old.directions, old.lengths, old.products)
 
 
-def affinity_distillation_printed(affinity: Tensor, affinity_before: Tensor, keep: Tensor, some: slice = ALL) -> Tensor:
+def affinity_distillation_printed(affinity: Tensor, affinity_before: Tensor, keep: Tensor) -> Tensor:
     r"""Change of the affinity of each kept feature to its own prototype, summed over classes, mean over nodes.
 
     .. math:: E_x \Big[ \sum_m \| \tilde f_t^m [idx] \cdot \mu_m - \tilde f_{t-1}^m [idx] \cdot \mu_m \|_2 \Big]
 
     Source: the IPAL paper, Eq. 8, as printed. The norm of a single number is its absolute value.
     """
-    change = (affinity - affinity_before)[..., some].diagonal(dim1=-2, dim2=-1)
+    change = (affinity - affinity_before).diagonal(dim1=-2, dim2=-1)
     return (change.abs() * keep).sum(dim=1).mean()
 
 

@@ -1,11 +1,10 @@
-"""The folder of a report: tables, figures, every number run by run, and an index."""
+"""The folder of a report: tables and figures."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipal.report.cells import to_csv
 from ipal.report.collect import Comparison, choose_manifests, read_bench
 from ipal.report.tables import all_tables
 from ipal.system.files import make_folder, write_atomically
@@ -15,37 +14,13 @@ if TYPE_CHECKING:
 
 
 def make_report(runs: Path, out: Path, names: Sequence[str] = (), draw: bool = True) -> list[Path]:
-    """Everything `ipal report` does; returns the files written, the index first."""
+    """Everything `ipal report` does; returns the files written."""
     benches = [read_bench(manifest, runs) for manifest in choose_manifests(runs, names)]
     files = {name: text for made in all_tables(benches) for name, text in made.files.items()}
-    files["runs.csv"] = every_run(benches)
     make_folder(out)
     for name, text in files.items():
         write_atomically(out / name, text)
-    written = [*(out / name for name in files), *(_write_figures(out / "figures", benches) if draw else ())]
-    index = out / "README.md"
-    write_atomically(index, _index([path.relative_to(out).as_posix() for path in written], benches))
-    return [index, *written]
-
-
-def every_run(benches: Sequence[Comparison]) -> str:
-    """As CSV all scores and costs, run by run and in full precision."""
-    scores = dict.fromkeys(title for bench in benches for run in bench.runs for title in run.scores)
-    return to_csv(
-        {
-            "bench": bench.name,
-            "dataset": bench.dataset,
-            "row": row.title,
-            "method": row.method,
-            "stores_exemplars": row.stores_exemplars,
-            "seed": run.seed,
-            **{title: run.scores.get(title) for title in scores},
-            **run.costs,
-        }
-        for bench in benches
-        for row in bench.rows
-        for run in row.runs
-    )
+    return [*(out / name for name in files), *(_write_figures(out / "figures", benches) if draw else ())]
 
 
 def _write_figures(folder: Path, benches: Sequence[Comparison]) -> list[Path]:
@@ -59,11 +34,3 @@ def _write_figures(folder: Path, benches: Sequence[Comparison]) -> list[Path]:
             drawings[f"figure3-{bench.name}"] = partial(figures.heat_maps, bench)
     drawings["figure6"] = partial(figures.gamma_curves, [bench for bench in benches if bench.kind == "figure6"])
     return [path for name, draw in drawings.items() for path in figures.write_figure(folder / name, draw)]
-
-
-def _index(names: Sequence[str], benches: Sequence[Comparison]) -> str:
-    about = [f"- {bench.name}: {bench.about or bench.title} (`{bench.command}`)" for bench in benches]
-    tables = [f"- [{name}]({name})" for name in names if not name.endswith((".png", ".svg"))]
-    shown = [f"![{Path(name).stem}]({name})" for name in names if name.endswith(".png")]
-    parts = ["# Report", "From these benches:", "\n".join(about), "Tables:", "\n".join(tables)]
-    return "\n\n".join([*parts, *["Figures, each also as SVG:"] * bool(shown), *shown]) + "\n"

@@ -3,14 +3,11 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ipal.report.statistics import Spread
-
-LONG_TEXT = 20
-"""Characters of a text that do not fit a narrow column."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +25,6 @@ class Cell:
     @property
     def is_number(self) -> bool:
         return not isinstance(self.value, str)
-
-    @property
-    def kind(self) -> str:
-        """CSS class: numbers are right-aligned, long texts wide and breakable."""
-        return "number" if self.is_number else "long" if len(self.text) > LONG_TEXT else ""
 
 
 @dataclass(frozen=True)
@@ -66,12 +58,8 @@ def signless(text: str) -> str:
     return text.removeprefix("-") if not text.strip("-0.") else text.replace("-", "−")
 
 
-def number(value: float | None, digits: int = 2) -> Cell:
-    return Cell("–", None) if value is None else Cell(signless(f"{value:.{digits}f}"), value)
-
-
-def count(value: int) -> Cell:
-    return Cell(f"{value:,}".replace(",", "\u202f"), value)
+def number(value: float) -> Cell:
+    return Cell(signless(f"{value:.2f}"), value)
 
 
 def pretty(score: Spread | None) -> str:
@@ -170,13 +158,8 @@ def cells_csv(shown: CellTable) -> str:
             found[head] = cell.value
             if any(one.deviation is not None for one in column):
                 found[f"{head} (standard deviation)"] = cell.deviation
-    return to_csv(fields)
-
-
-def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows of equal fields; without a row there is not even a heading."""
-    text, listed = io.StringIO(), list(rows)
-    writer = csv.DictWriter(text, list(listed[0]) if listed else [], lineterminator="\n")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(fields[0]) if fields else heads, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(listed)
+    writer.writerows(fields)
     return text.getvalue()

@@ -71,40 +71,17 @@ class Run:
             "retained_bytes": self.result.retained.bytes,
         }
 
-    @cached_property
-    def classes(self) -> list[list[str]]:
-        """Names of the classes that are new in each task: a class may come again."""
-        known, new = set[str](), list[list[str]]()
-        for task in self.result.protocol.classes:
-            new.append([name for name in map(str, task) if name not in known])
-            known.update(new[-1])
-        return new
-
-    @property
-    def task_of_class(self) -> list[int]:
-        """The task of every class, in the order learned: the first that had it."""
-        return [task for task, names in enumerate(self.classes) for _ in names]
-
     # ------------------------------------------------------------------ other files
 
     @cached_property
     def config(self) -> RunConfig:
         return self.folder.config()
 
-    @cached_property
-    def environment(self) -> dict[str, Any]:
-        """Versions and machine, without paths of the user: a page may be shared."""
-        known = self.folder.environment()
-        return {name: value for name, value in known.items() if name not in {"data_root", "command"}}
-
     @property
     def machine(self) -> str:
-        """What its times were measured on; scores do not need it, so it may be missing."""
-        try:
-            known = self.environment
-            return f"{known['device_name'] or known['processor']}, threads: {known['threads']}"
-        except (StoreError, KeyError):
-            return "unknown machine"
+        """What its times were measured on."""
+        known = self.folder.environment()
+        return f"{known.get('device_name') or known.get('processor')}, threads: {known.get('threads')}"
 
     @cached_property
     def history(self) -> list[dict[str, float | None]]:
@@ -116,21 +93,10 @@ class Run:
     @cached_property
     def confusion(self) -> Confusion:
         found = Confusion.model_validate(self.folder.confusion())
-        if not found.fits(list(map(len, self.classes)), overlapping=bool(self.result.protocol.batches)):
+        if len(found.after_task) != len(self.matrix):
             path = self.folder.path / "confusion.json"
             raise StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
         return found
-
-    def as_plain(self) -> dict[str, Any]:
-        """All of it as plain data: everything that a page can show has been read."""
-        return {
-            "run": self.name,
-            "config": self.config.to_tree(),
-            "environment": self.environment,
-            "result": self.result.model_dump(mode="json", exclude_unset=True),
-            "history": self.history,
-            "confusion": self.confusion.model_dump(),
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +166,6 @@ class Comparison:
     seeds: Sequence[int]
     """Of the rows that can be ranked."""
     kind: str = "study"
-    about: str = ""
     command: str = ""
     remarks: Sequence[str] = ()
     tried: Sequence[TriedPoint] = ()
@@ -309,7 +274,7 @@ def read_bench(manifest: Manifest, runs: Path) -> Comparison:
                 remarks.append(f"{entry.label}: {error}")
         if missing or not entry.runs:
             remarks.append(f"{entry.label}: {missing or 'all'} of {len(manifest.seeds)} runs are not finished.")
-        remarks += [f"{entry.label}: {failure.run} failed: {failure.reason}" for failure in entry.failures]
+        remarks += [f"{entry.label}: {run} failed: {reason}" for run, reason in entry.failures.items()]
         rows.append(ReportRow(entry.label, entry.method, found, entry.stores_exemplars, entry.settings, entry.grid))
     about_data = dict.fromkeys(one for row in rows for run in row.runs if (one := run.result.data.remark))
     tried = [
@@ -324,9 +289,8 @@ def read_bench(manifest: Manifest, runs: Path) -> Comparison:
         rows,
         manifest.seeds,
         manifest.kind,
-        manifest.about,
         manifest.command,
-        [*about_data, *remarks, *_unequal_nodes(rows)],
+        [*about_data, *remarks],
         tried,
     )
 
@@ -337,11 +301,3 @@ def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
         with suppress(StoreError):  # a point with the seeds that can be read
             scores.append(float(RunFolder(runs / name).result()["validation"]["average_performance"]))
     return scores
-
-
-def _unequal_nodes(rows: Sequence[ReportRow]) -> list[str]:
-    nodes: dict[int, set[tuple[str, str]]] = {}
-    for run in (run for row in rows for run in row.runs):
-        nodes.setdefault(run.seed, set()).add((run.result.data.hash, run.result.protocol.split_hash))
-    seeds = ", ".join(str(seed) for seed in sorted(nodes) if len(nodes[seed]) > 1)
-    return [f"Rows differ in graph or split of nodes at seed {seeds}: no fair comparison."] if seeds else []

@@ -16,6 +16,7 @@ from ipal.report import cells, paper
 from ipal.report.cells import CellTable
 from ipal.report.figures import COLOURS, blank, write_figure
 from ipal.report.statistics import FEWEST, how_many, paired_interval, spread
+from ipal.report.tables import Captioned
 from ipal.system.files import make_folder, write_atomically
 
 MEASURES = {
@@ -55,14 +56,6 @@ class Measurement:
     """Training nodes of the first task as points, of seed 0."""
 
     @property
-    def method(self) -> str:
-        return self.config.method
-
-    @property
-    def seed(self) -> int:
-        return self.config.seed
-
-    @property
     def dataset(self) -> str:
         return paper.dataset_title(self.config.dataset)
 
@@ -76,24 +69,12 @@ def make_report(every: Sequence[Measurement], how: str, out: Path, command: str)
     """All tables and figures: the numbers as plain data, and the files written, the page first."""
     make_folder(out)
     numbers = summary(every)
+    made = Captioned("drift", table(numbers), caption(every), [command], verdicts(numbers), how)
     figures = {"figure1": planes, "figure5": hard_examples}
     images = [path for name, draw in figures.items() for path in write_figure(out / name, partial(draw, every))]
-    page = [
-        "# Drift of old classes' features",
-        f"{caption(every)} {how}",
-        f"```console\n{command}\n```",
-        cells.markdown(table(numbers)),
-        "\n".join(f"- {line}" for line in verdicts(numbers)),
-        *(f"![{path.stem}]({path.name})" for path in images if path.suffix == ".png"),
-    ]
-    files = {
-        "drift.md": "\n\n".join(filter(None, page)) + "\n",
-        "drift.tex": cells.latex(table(numbers), caption(every), "tab:drift"),
-        "drift.csv": cells.cells_csv(table(numbers)),
-        "steps.csv": cells.to_csv(
-            {"method": one.method, "seed": one.seed, **row} for one in every for row in one.steps
-        ),
-    }
+    shown = "\n\n".join(f"![{path.stem}]({path.name})" for path in images if path.suffix == ".png")
+    files = made.files
+    files["drift.md"] += f"\n{shown}\n" if shown else ""
     for name, text in files.items():
         write_atomically(out / name, text)
     return numbers, [*(out / name for name in files), *images]
@@ -104,37 +85,27 @@ def make_report(every: Sequence[Measurement], how: str, out: Path, command: str)
 
 def summary(every: Sequence[Measurement]) -> dict[str, Any]:
     """Mean and deviation over seeds; PR against PCL."""
-    by_method = {method: [one for one in every if one.method == method] for method in _methods(every)}
-    methods = {
-        method: {name: one._asdict() for name in NAMES if (one := spread([each.means[name] for each in mine]))}
-        for method, mine in by_method.items()
-    }
+    methods = dict[str, dict[str, Any]]()
+    for method in dict.fromkeys(one.config.method for one in every):
+        means = [one.means for one in every if one.config.method == method]
+        methods[method] = {name: one._asdict() for name in NAMES if (one := spread([each[name] for each in means]))}
     hard = [one.hard for one in every if one.hard]
     return {
-        "seeds": sorted({one.seed for one in every}),
+        "seeds": sorted({one.config.seed for one in every}),
         "methods": methods,
         "comparison": [_compare(every, name) for name in COMPARED] if {*methods} >= {*paper.THEOREM1} else [],
         "hard": {name: np.mean([row[name] for row in hard], axis=0).tolist() for name in hard[0]} if hard else None,
     }
 
 
-def _methods(every: Sequence[Measurement]) -> list[str]:
-    return list(dict.fromkeys(one.method for one in every))
-
-
 def _compare(every: Sequence[Measurement], measure: str) -> dict[str, Any]:
-    pr, pcl = ([one for one in every if one.method == name] for name in paper.THEOREM1)
-    by_seed = [{one.seed: one.means[measure] for one in each} for each in (pr, pcl)]
-    interval = paired_interval(by_seed[0], by_seed[1])
-    high, low = (
-        {(one.seed, row["task"], row["class"]): row[measure] for one in each for row in one.steps} for each in (pr, pcl)
+    pr, pcl = (
+        {one.config.seed: one.means[measure] for one in every if one.config.method == name} for name in paper.THEOREM1
     )
-    lower = float(np.mean([low[key] < high[key] for key in high.keys() & low.keys()]))
-    found: dict[str, float | None] = interval._asdict() if interval else dict.fromkeys(("difference", "low", "high"))
-    verdict = "undecided"
+    interval, verdict = paired_interval(pr, pcl), "undecided"
     if interval and not interval.low <= 0 <= interval.high:
         verdict = "supported" if interval.low > 0 else "contradicted"
-    return {"measure": measure, **found, "pcl_lower_share": lower, "verdict": verdict}
+    return {"measure": measure, "verdict": verdict, **(interval._asdict() if interval else {})}
 
 
 def caption(every: Sequence[Measurement]) -> str:
@@ -143,7 +114,7 @@ def caption(every: Sequence[Measurement]) -> str:
     same = f"{train.epochs} epochs a task" if all(one.config.train == train for one in every) else "training DIFFERS"
     return (
         f"{first.dataset}, tasks of {'+'.join(map(str, first.config.split or ()))} classes, {same}: drift of old "
-        f"classes, mean over classes and tasks ± standard deviation over {how_many(one.seed for one in every)}."
+        f"classes, mean over classes and tasks ± standard deviation over {how_many(one.config.seed for one in every)}."
     )
 
 
@@ -164,11 +135,10 @@ def verdicts(numbers: Mapping[str, Any]) -> list[str]:
     """One sentence for each quantity that should be lower for PCL than for PR, and on where hard examples lie."""
     lines = []
     for row in numbers["comparison"]:
-        share = f"PCL is lower in {100 * row['pcl_lower_share']:.0f} % of classes and tasks"
         found = f"with fewer than {FEWEST} seeds there is no interval"
-        if row["difference"] is not None:
+        if "difference" in row:
             found = f"PR − PCL {number(row['difference'])} [{number(row['low'])}, {number(row['high'])}] (95 %)"
-        lines.append(f"PCL < PR in {MEASURES[row['measure']]}: {row['verdict']}; {found}; {share}.")
+        lines.append(f"PCL < PR in {MEASURES[row['measure']]}: {row['verdict']}; {found}.")
     hard = numbers["hard"]
     if hard and "distance" in hard:
         ratio, margin = hard["distance"][0] / hard["distance"][1], hard["margin"]
@@ -202,7 +172,7 @@ def planes(every: Sequence[Measurement]) -> Figure:
             arrow = {"arrowstyle": "-|>", "mutation_scale": 7, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
             column[1].annotate("", now, was, arrowprops=arrow, zorder=5)
         share = f"{100 * drawn['share']:.0f} % of variance in the plane"
-        column[0].set_title(f"{paper.title(one.method)}\n{share}", fontsize=9)
+        column[0].set_title(f"{paper.title(one.config.method)}\n{share}", fontsize=9)
     panels[0, 0].set_ylabel("base task just learned")
     panels[1, 0].set_ylabel("after the last task")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6, markerscale=2)
@@ -226,7 +196,7 @@ def hard_examples(every: Sequence[Measurement]) -> Figure | None:
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=6, markerscale=2)
     _scatter(axes, labels[hard], places[hard], s=60, marker="^", alpha=1, edgecolors="black", linewidths=0.8, zorder=4)
     axes.set_title(
-        f"{one.dataset}, seed 0: base task just learned by {paper.title(one.method)}\n"
+        f"{one.dataset}, seed 0: base task just learned by {paper.title(one.config.method)}\n"
         f"t-SNE by cosine of {len(labels)} training nodes; △ the {one.hard['k']} hardest of each class",
         fontsize=9,
     )

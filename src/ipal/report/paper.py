@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ipal.data.names import TABLES, split_names, stem
+from ipal.data.names import split_names, stem
 from ipal.report.statistics import Spread
 from ipal.system.documents import parse_yaml
 
@@ -61,6 +61,4 @@ def place(name: str) -> int:
 
 def dataset_title(name: str) -> str:
     """`CS-CL` for the paper's graphs; for others the name, of a file without its folder; several with plus signs."""
-    files = (".npz", ".graph", *TABLES)
-    names = [stem(one) if "," in one else Path(one).name if one.endswith(files) else one for one in split_names(name)]
-    return DATASETS.get(name, " + ".join(names))
+    return DATASETS.get(name, " + ".join(map(stem, split_names(name))))

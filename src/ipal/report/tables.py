@@ -9,7 +9,7 @@ from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
 from ipal.report.cells import Cell, CellTable, cells_csv, latex, markdown, seconds, spread_cell, table
 from ipal.report.collect import Comparison, ReportRow
-from ipal.report.statistics import Interval, Spread, how_many, listed, marks, paired_interval, spread
+from ipal.report.statistics import Spread, how_many, listed, marks, paired_interval, spread
 from ipal.runs.records import stream_in_words
 from ipal.system.documents import write_yaml
 from ipal.system.units import size
@@ -69,21 +69,6 @@ def further(bench: Comparison) -> CellTable:
     return _by_row(bench, columns | {"exemplar-free": free})
 
 
-def search(bench: Comparison) -> CellTable:
-    """What was tried to choose the settings of rows, by validation scores; the best of each row in bold."""
-    found = [(point, spread(point.scores)) for point in bench.tried]
-    best: dict[str, float] = {}
-    for point, summary in found:
-        if summary:
-            best[point.label] = max(summary.mean, best.get(point.label, summary.mean))
-    rows = []
-    for point, summary in found:
-        mark = "best" if summary and summary.mean == best[point.label] else ""
-        text = ", ".join(f"`{name}={value}`" for name, value in point.settings.items())
-        rows.append((point.label, text, spread_cell(summary, mark)))
-    return table("", ("row", "settings", "validation AP"), rows)
-
-
 def differences(bench: Comparison) -> dict[str, list[str]]:
     """The column of differences in AP to the row that others are compared with; none without any interval."""
     reference = bench.reference
@@ -91,17 +76,13 @@ def differences(bench: Comparison) -> dict[str, list[str]]:
         return {}
     compared = sum(bool(row.runs) for row in bench.rows) - 1
     found = [paired_interval(row.by_seed("AP"), reference.by_seed("AP"), compared) for row in bench.rows]
-    texts = ["reference" if row is reference else in_words(one) for row, one in zip(bench.rows, found, strict=True)]
-    return (
-        {f"AP against {reference.title} [95 %]": texts} if any(text not in ("", "reference") for text in texts) else {}
-    )
-
-
-def in_words(interval: Interval | None) -> str:
-    """`−2.00 [−3.10, −0.90]`."""
-    if interval is None:
-        return ""
-    return f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]".replace("-", "−")
+    if not any(found[place] for place, row in enumerate(bench.rows) if row is not reference):
+        return {}
+    texts = [
+        f"{one.difference:+.2f} [{one.low:+.2f}, {one.high:+.2f}]".replace("-", "−") if one else "" for one in found
+    ]
+    texts[bench.rows.index(reference)] = "reference"
+    return {f"AP against {reference.title} [95 %]": texts}
 
 
 def scores_of(bench: Comparison, score: str) -> list[Cell]:
@@ -169,10 +150,11 @@ class Captioned:
     stem: str
     """Of its files."""
     table: CellTable
-    benches: Sequence[Comparison]
-    """That its numbers are from."""
     caption: str
     """One sentence: what the numbers are."""
+    commands: Sequence[str]
+    """That make it again."""
+    remarks: Sequence[str]
     how: str = ""
     """How they were measured: under the caption in Markdown."""
     below: str = ""
@@ -181,10 +163,9 @@ class Captioned:
     @property
     def files(self) -> dict[str, str]:
         """As Markdown, LaTeX and CSV, by the names of the files."""
-        commands = "\n".join([*dict.fromkeys(bench.command for bench in self.benches), "ipal report"])
-        told = "\n".join(f"- {remark}" for remark in remarks(self.benches))
-        text = f"{self.caption} {self.how}".strip()
-        page = [text, f"```console\n{commands}\n```", markdown(self.table), self.below, told]
+        commands = "\n".join(["```console", *self.commands, "```"])
+        told = "\n".join(f"- {remark}" for remark in self.remarks)
+        page = [f"{self.caption} {self.how}".strip(), commands, markdown(self.table), self.below, told]
         return {
             f"{self.stem}.md": "\n\n".join(filter(None, page)) + "\n",
             f"{self.stem}.tex": latex(self.table, self.caption, f"tab:{self.stem}", self.below),
@@ -194,21 +175,22 @@ class Captioned:
 
 def all_tables(benches: Sequence[Comparison]) -> list[Captioned]:
     """Every table with its caption: those of the paper, then those of each bench."""
-    found = [
-        Captioned(kind, wide(chosen), chosen, f"AP and AF in %, {_over(chosen)}.", protocol(chosen), legend(chosen))
-        for kind, chosen in of_paper(benches).items()
-    ]
+    found = list[Captioned]()
+
+    def add(stem: str, made: CellTable, chosen: Sequence[Comparison], caption: str, how: str, below: str) -> None:
+        commands = [*dict.fromkeys(bench.command for bench in chosen), "ipal report"]
+        found.append(Captioned(stem, made, caption, commands, remarks(chosen), how, below))
+
+    for kind, chosen in of_paper(benches).items():
+        add(kind, wide(chosen), chosen, f"AP and AF in %, {_over(chosen)}.", protocol(chosen), legend(chosen))
     for bench in benches:
-        own = [bench]
-        if bench.tried:
-            text = f"{bench.title}: what settings were chosen from, by mean AP on validation nodes over seeds, in %."
-            found.append(Captioned(f"search-{bench.name}", search(bench), own, text, below="Best of a row in bold."))
+        own, how = [bench], protocol([bench])
         if bench.kind != "figure6":
-            how, text = protocol(own), f"{bench.title}: AP and AF in %, {_over(own)}."
-            found.append(Captioned(f"details-{bench.name}", details(bench), own, text, how, legend(own, compared=True)))
+            text = f"{bench.title}: AP and AF in %, {_over(own)}."
+            add(f"details-{bench.name}", details(bench), own, text, how, legend(own, compared=True))
             text = f"{bench.title}: further metrics, time and memory, {_over(own)}."
             how += f" Measured on: {'; '.join(machines(bench))}."
-            found.append(Captioned(f"further-{bench.name}", further(bench), own, text, how, legend(own)))
+            add(f"further-{bench.name}", further(bench), own, text, how, legend(own))
     return found
 
 

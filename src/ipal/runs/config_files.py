@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ipal.config import Tree
 from ipal.errors import ConfigError
-from ipal.system.documents import DocumentError, read_yaml_node, yaml_value
+from ipal.system.documents import DocumentError, read_yaml
 
 IN_WHEEL, IN_SOURCE = (Path(__file__).parents[up] / "experiments" for up in (1, 3))
 PRESETS = IN_WHEEL if IN_WHEEL.is_dir() else IN_SOURCE
@@ -14,7 +14,7 @@ PRESETS = IN_WHEEL if IN_WHEEL.is_dir() else IN_SOURCE
 def read_config_file(path: Path) -> Tree:
     """The settings of a YAML file."""
     try:
-        tree = yaml_value(read_yaml_node(path))
+        tree = read_yaml(path)
     except FileNotFoundError as error:
         raise ConfigError(f"The configuration file {path} does not exist.") from error
     except DocumentError as error:
@@ -25,8 +25,7 @@ def read_config_file(path: Path) -> Tree:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"The configuration file {path} must hold settings as 'name: value' lines.")
-    # The format version in a stored run's config.yaml is no setting.
-    return {key: value for key, value in tree.items() if key != "format"}
+    return tree
 
 
 def presets() -> dict[str, Path]:

@@ -29,13 +29,6 @@ class GridPoint(Section):
     """Names of run folders, in the order of the seeds."""
 
 
-class Failure(Section):
-    """A failed run, and why."""
-
-    run: Name
-    reason: str
-
-
 class ManifestRow(Section):
     """One row."""
 
@@ -49,14 +42,14 @@ class ManifestRow(Section):
     grid: dict[str, tuple[Any, ...]]
     """The grid of the file."""
     tried: tuple[GridPoint, ...] = ()
-    """Every point of the grid that was searched, also by an earlier bench with the same grid."""
-    failures: tuple[Failure, ...] = ()
+    """Every point of the grid that was searched."""
+    failures: dict[Name, str]
+    """Runs that have failed, and why."""
 
 
 class Manifest(Section):
     """The rows of one experiment file."""
 
-    format: Literal[1] = 1
     name: str
     about: str = ""
     kind: Kind

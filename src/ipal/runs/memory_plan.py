@@ -1,10 +1,7 @@
 """Estimates the main memory of a run before it starts, and chooses a way that fits a limit.
 
-Three ways to learn a stream, from the fastest to the smallest:
-
-    full       every task's graph at once
-    sampled    mini-batches with sampled neighbours; graphs to be tested on at once
-    chunked    as sampled, with embeddings (without training: rows) made in pieces, from and to files
+A network is trained on every task's graph at once or, where that does not fit, by mini-batches with sampled
+neighbours; then, and where nothing is trained, what is beyond the limit is made in pieces, from and to files.
 
 An estimate is what is kept (the graph as far as it is in memory, the graphs of all tasks and their operators, since
 every task is tested on again, weights, and what going through edges leaves behind) and the larger of training (what a
@@ -47,11 +44,11 @@ VALUES_AT_ONCE = 2**24
 class Way:
     """One way to learn a stream."""
 
-    name: str
     config: RunConfig
     bytes: int
-    """About what it takes."""
+    """About what it takes at least."""
     budget: Budget
+    """What is left of the limit, for what can also be made in pieces."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +63,6 @@ class Extent:
     """Of its features alone where they are dense: those may lie in a file."""
     operators: int
     """Of its propagation matrix (as SciPy and as torch keep it) and its propagated features."""
-
-    @property
-    def matrix(self) -> int:
-        """Of its propagation matrix as SciPy keeps it."""
-        return 8 * (self.edges + self.nodes)
 
 
 def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
@@ -90,23 +82,15 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
     edges = min(max(task.edges, tested.edges), EDGES_AT_ONCE)
     kept = BASE + held_bytes(graph) + sum(one.copy for one in copies) + AN_EDGE * edges
 
-    def chunked(config: RunConfig, needed: int) -> Way:
+    def in_pieces(config: RunConfig, needed: int) -> Way:
         """Dense features of tasks may lie in files: what is left of the limit is for them, and for what is faster."""
         needed -= in_files
-        return Way("chunked", config, needed, Budget(None if limit is None else max(0, limit - needed)))
+        return Way(config, needed, Budget(None if limit is None else max(0, limit - needed)))
 
     if not isinstance(method, Trained):
-        at_once, in_pieces = method.working_memory(
-            Extents(
-                features=graph.num_features,
-                classes=sum(config.split or ()),
-                task_nodes=task.nodes,
-                tested_nodes=tested.nodes,
-                operators=sum(one.matrix for one in operators),
-                piece=min(tested.matrix, 8 * EDGES_AT_ONCE),
-            )
-        )
-        return [Way("full", config, kept + at_once, Budget()), chunked(config, kept + in_pieces)]
+        piece = min(8 * (tested.edges + tested.nodes), 8 * EDGES_AT_ONCE)
+        extents = Extents(graph.num_features, sum(config.split or ()), tested.nodes, piece)
+        return [in_pieces(config, kept + method.working_memory(extents))]
     encoder, kind = config.encoder, ENCODERS.find(config.encoder.kind)
     columns, ends_on_graph = kind.widths(graph.num_features, encoder)[0], method.ends_on_whole_graph()
     if ends_on_graph and protocol.train_graph == "seen":
@@ -120,18 +104,19 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         ready = sum(4 * one.nodes * columns for one in operators)
         kept += walking_bytes(max(task.nodes, tested.nodes), min(BLOCK, columns)) + 4 * graph.num_features * columns
     # The rows of the matrix that give embeddings of training nodes, with their transpose; gradients of some nodes.
-    whole_step = 2 * task.matrix + step_bytes(encoder, task.nodes, task.nodes) + 4 * CHUNK * ends_on_graph
+    whole_step = (
+        16 * (task.edges + task.nodes) + step_bytes(encoder, task.nodes, task.nodes) + 4 * CHUNK * ends_on_graph
+    )
     forward = 4 * tested.nodes * (2 * encoder.hidden + encoder.width)
     batch, found = protocol.batch, []
     if batch == "full":
-        found.append(Way("full", config, kept + ready + max(whole_step, forward), Budget()))
+        found.append(Way(config, kept + ready + max(whole_step, forward), Budget()))
         batch = Sampling(fanouts=fanouts_for(encoder.layers))
     lean = config.model_copy(update={"protocol": protocol.model_copy(update={"batch": batch})})
     fanouts = batch.fanouts if kind.reads_neighbours() else ()
     step = max(batch_bytes(batch.nodes, fanouts, task, columns, encoder), whole_step * ends_on_graph)
     piece = 4 * min(VALUES_AT_ONCE, tested.nodes * graph.num_features) + min(tested.operators, 8 * EDGES_AT_ONCE)
-    found.append(Way("sampled", lean, kept + ready + max(step, forward), Budget()))
-    found.append(chunked(lean, kept + ready * ends_on_graph + max(step, forward + piece)))
+    found.append(in_pieces(lean, kept + ready * ends_on_graph + max(step, forward + piece)))
     return found
 
 
@@ -183,9 +168,9 @@ def fitted(resolved: Resolved, limit: int) -> Way:
     for way in known:
         if way.bytes <= limit:
             return way
-    least = min(known, key=lambda way: way.bytes)
+    least = min(way.bytes for way in known)
     raise CapacityError(
-        f"This run takes about {least.bytes / GIB:.1f} GiB even {least.name}, more than the limit of "
+        f"This run takes about {least / GIB:.1f} GiB at least, more than the limit of "
         f"{limit / GIB:.1f} GiB: raise --memory-limit, or map a large graph from files ('ipal data --convert')."
     )
 

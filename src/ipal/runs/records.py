@@ -4,7 +4,6 @@ Names that a schema does not know are kept: a later version may have added them.
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StrictInt, model_validator
@@ -40,8 +39,6 @@ class Protocol(Record):
     """By the method, and by the stream: no node of an earlier task is kept or seen again."""
     batches: list[Annotated[int, Field(ge=1)]] | None = None
     """Of each task, in streams of batches."""
-    mixture: list[list[Annotated[int, Field(ge=0)]]] | None = None
-    """Training nodes of each task in every batch."""
 
 
 class Data(Record):
@@ -123,7 +120,6 @@ class Result(Record):
     timing: Timing
     peak_memory_bytes: Bytes
     retained: Retained
-    plugins: dict[str, str]
 
     @model_validator(mode="after")
     def _is_of_one_size(self) -> Self:
@@ -136,18 +132,9 @@ class Result(Record):
             raise ValueError("a task without accuracy")
         if list(map(len, self.protocol.classes)) != self.protocol.split:
             raise ValueError("classes that are not of the split")
-        if any(
-            one is not None and len(one) != tasks for one in [self.protocol.batches, *(self.protocol.mixture or ())]
-        ):
+        if self.protocol.batches is not None and len(self.protocol.batches) != tasks:
             raise ValueError("batches of other tasks")
         return self
-
-
-def batch_in_words(batch: Any) -> str:
-    """The protocol's field `batch`, as a result holds it."""
-    if batch == "full":
-        return "full batch"
-    return f"batches of {batch['nodes']} (fan-outs {', '.join(map(str, batch['fanouts']))})"
 
 
 def stream_in_words(stream: Any) -> str:
@@ -176,17 +163,6 @@ class Confusion(Record):
             if not (min(row) >= 0 and max(row[:2]) < len(self.classes)):
                 raise ValueError("a class that is not there")
         return self
-
-    def fits(self, new: list[int], *, overlapping: bool = False) -> bool:
-        """Whether it is of a run whose tasks bring so many new classes each; where they overlap, some come earlier."""
-        if sum(new) != len(self.classes) or len(new) != len(self.after_task):
-            return False
-        seen = accumulate(new)
-        return all(
-            true < known and (predicted < known or overlapping)
-            for known, rows in zip(seen, self.after_task, strict=True)
-            for true, predicted, _ in rows
-        )
 
 
 class Environment(Record):

@@ -22,18 +22,17 @@ from ipal.config import (
 from ipal.data import datasets
 from ipal.data.datasets import Dataset
 from ipal.data.datasets.catalog import CATALOG
-from ipal.data.names import split_names
 from ipal.data.streams import STREAMS, TaskStream
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import LearnerConfig, learner_config, own_settings, shared_settings
-from ipal.evaluation.metrics import ACCURACIES, METRICS
+from ipal.evaluation.metrics import METRICS
 from ipal.methods.base import Method
 from ipal.nn.encoders import ENCODERS
 from ipal.system.memory_budget import Budget
-from ipal.system.plugins import Registry, require_packages
+from ipal.system.plugins import Registry
 
-REGISTRIES: tuple[Registry[Any], ...] = (METHODS, ENCODERS, STREAMS, METRICS, ACCURACIES, CATALOG)
+REGISTRIES: tuple[Registry[Any], ...] = (METHODS, ENCODERS, STREAMS, METRICS, CATALOG)
 """All that packages can offer."""
 SECTIONS: Mapping[str, Section] = MappingProxyType({"encoder": EncoderConfig(), "train": TrainConfig()})
 """Settings of the run that a method may use, and their values where it does not: they must not make two runs of one."""
@@ -74,7 +73,6 @@ class Resolver:
         self._streams: dict[Hashable, TaskStream] = {}
 
     def resolve(self, config: RunConfig, dataset: Dataset | None = None) -> Resolved:
-        require_packages(config.plugins, "This run")
         config = check_settings(config)
         usable_device(config.device)
         dataset = dataset or self.dataset(config)
@@ -93,7 +91,6 @@ class Resolver:
             "dataset": dataset.name,
             "dataset_hash": dataset.hash,
             "split": split,
-            "plugins": config.plugins or _packages(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
         resolved = Resolved(config, dataset, stream, method, self._root)
@@ -118,7 +115,6 @@ class Resolver:
 def check_settings(config: RunConfig) -> RunConfig:
     """With all settings of its method and its stream, checked; no graph is read."""
     protocol = config.protocol
-    ACCURACIES.find(protocol.accuracy)
     kind = STREAMS.find(protocol.stream.name).Settings
     try:
         own = kind.model_validate(protocol.stream.settings).model_dump(mode="json", exclude_none=True)
@@ -166,15 +162,3 @@ def _settings(config: RunConfig, method: type[Method]) -> Tree:
         **{name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS},
     }
     return {**config.settings, **{name: known[name] for name in shared_settings(method) if name in known}}
-
-
-def _packages(config: RunConfig) -> dict[str, str]:
-    """The packages that bring what a run names, with their versions."""
-    found = [
-        METHODS.package(config.method),
-        ENCODERS.package(config.encoder.kind),
-        STREAMS.package(config.protocol.stream.name),
-        ACCURACIES.package(config.protocol.accuracy),
-        *(CATALOG.package(name.partition(":")[0]) for name in split_names(config.dataset)),
-    ]
-    return dict(filter(None, found))

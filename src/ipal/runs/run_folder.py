@@ -29,8 +29,9 @@ from filelock import Timeout
 from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
 from ipal.errors import ConfigError, IpalError, StoreError
+from ipal.runs.config_files import read_config_file
 from ipal.runs.records import Confusion, Environment, Result, stream_in_words
-from ipal.system.documents import Record, read_json, read_yaml_node, write_yaml, yaml_value
+from ipal.system.documents import Record, read_json, write_yaml
 from ipal.system.files import (
     alone_with,
     explain_write_failure,
@@ -41,7 +42,6 @@ from ipal.system.files import (
     write_atomically,
 )
 
-FORMAT = 1
 BUSY = "busy"
 """Why a run was not made: another process is making it."""
 LATEST = "latest"
@@ -78,31 +78,20 @@ class RunFolder:
 
     @property
     def date(self) -> str:
-        """When it was started, as ISO 8601 in UTC: by its log, or by its configuration, which is written once."""
-        try:
-            written = read_bounded(self.path / "log.txt", 24).decode()
-            return datetime.fromisoformat(written).astimezone(UTC).isoformat()
-        except (OSError, ValueError):
-            changed = (self.path / "config.yaml").stat().st_mtime
-            return datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")
+        """When it was started, as ISO 8601 in UTC: its configuration is written once."""
+        changed = (self.path / "config.yaml").stat().st_mtime
+        return datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")
 
     def start(self, config: RunConfig, environment: dict[str, Any]) -> None:
         make_folder(self.path)
         # The configuration comes last: a folder that has one is a run, and can be resumed.
         self.write_json("environment.json", environment)
-        tree = {"format": FORMAT, **config.to_tree()}
-        write_atomically(self.path / "config.yaml", write_yaml(tree))
+        write_atomically(self.path / "config.yaml", write_yaml(config.to_tree()))
 
     def config(self) -> RunConfig:
         """The configuration, with its hash checked against the folder's name."""
-        with self._reading("config.yaml"):
-            tree = yaml_value(read_yaml_node(self.path / "config.yaml"))
-        if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
-            raise self._damaged("config.yaml")
         try:
-            if tree.pop("format", None) != FORMAT:
-                raise ConfigError("it has another format")
-            config = run_config(tree)
+            config = run_config(read_config_file(self.path / "config.yaml"))
         except ConfigError as error:
             raise StoreError(f"{self.path}/config.yaml is damaged or of another version: {error}") from error
         if config.digest not in self.path.name:
@@ -199,23 +188,16 @@ class RunFolder:
 
     def _record(self, name: str, schema: type[Record]) -> dict[str, Any]:
         """What a JSON file of the folder holds, as the schema says."""
-        with self._reading(name):
-            content = read_json(self.path / name)
-            schema.model_validate(content)
-        found: dict[str, Any] = content
-        return found
-
-    @contextmanager
-    def _reading(self, name: str) -> Iterator[None]:
         try:
-            yield
+            content: dict[str, Any] = read_json(self.path / name)
+            schema.model_validate(content)
         except FileNotFoundError as error:
             raise StoreError(f"{self.path} is no complete run: {name} is missing.") from error
-        except (OSError, ValueError) as error:  # no text, no YAML or JSON, or not as its schema says
-            raise self._damaged(name) from error
-
-    def _damaged(self, name: str) -> StoreError:
-        return StoreError(f"{self.path / name} is damaged: delete the folder and run again, or restore the file.")
+        except (OSError, ValueError) as error:  # no text, no JSON, or not as its schema says
+            raise StoreError(
+                f"{self.path / name} is damaged: delete the folder and run again, or restore the file."
+            ) from error
+        return content
 
 
 class RunStore:
@@ -236,7 +218,7 @@ class RunStore:
         Only the methods know all defaults, and with them a folder's name, and they load torch.
         """
         found = (RunFolder(path.parent) for path in self.root.glob(f"*/{_mark(request)}"))
-        return next((folder for folder in found if folder.is_finished and not folder.config().plugins), None)
+        return next((folder for folder in found if folder.is_finished), None)
 
     def find(self, name: str) -> RunFolder:
         """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""

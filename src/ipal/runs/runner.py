@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from ipal.estimator import files
 from ipal.estimator.display import in_words
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
-from ipal.evaluation.evaluate import evaluate, evaluate_before
+from ipal.evaluation.evaluate import evaluate_before
 from ipal.evaluation.metrics import (
     Scores,
     average_forgetting,
@@ -141,20 +141,19 @@ def run_by_epochs(
                     clock = time.perf_counter()
                 watch.look()
                 progress.spent(index, time.perf_counter() - clock)
-                if number + 1 < stream.batches[index]:
-                    watch.end_batch(stream, index, number, config.protocol.accuracy)
-                    yield
-                else:
+                row, is_last = None, number + 1 == stream.batches[index]
+                if is_last:
                     observer.learned(index, task, watch.model)
-                    with others_waiting(stack, watch.model, index) as others:
+                if is_last or stream.is_tested_after(index, number):
+                    with others_waiting(stack, watch.model, (index, number)) as others:
                         if others:
                             yield
-                        row = watch.test(
-                            lambda: tested(
-                                watch.fitted, others, partial(stream.test_splits, index), config.protocol.accuracy
-                            )
-                        )
-                    watch.end_task(stream, index, row)
+                        clock = time.perf_counter()
+                        splits = partial(stream.test_splits, index)
+                        row = tested(watch.model, others, splits, config.protocol.accuracy)
+                        progress.evaluation_seconds += time.perf_counter() - clock
+                watch.end_batch(stream, row, is_last=is_last)
+                yield
         except NonFiniteError as error:
             raise error.within(f"task {progress.task + 1} of {len(stream)}") from error
         except (MemoryError, RuntimeError) as error:
@@ -239,40 +238,23 @@ class _Watch:
             self.unread = []
         self.looked = time.perf_counter()
 
-    def test(self, evaluated: Callable[[], Any]) -> Any:
-        """The scores of an evaluation, which is timed."""
-        clock = time.perf_counter()
-        found = evaluated()
-        self.progress.evaluation_seconds += time.perf_counter() - clock
-        return found
-
-    def end_batch(self, stream: TaskStream, index: int, number: int, accuracy: str) -> None:
-        """A batch is learned that is not the last of its task."""
-        progress = self.progress
-        progress.batch, progress.epoch = number + 1, 0
-        if stream.is_tested_after(index, number):
-            row = self.test(lambda: evaluate(self.fitted, stream.test_splits(index), accuracy))
-            self.note_point(sum(stream.batches[:index]) + number + 1, row)
+    def end_batch(self, stream: TaskStream, row: Row | None, *, is_last: bool) -> None:
+        """A batch is learned, perhaps the last of its task, and tested if it was due."""
+        progress, index = self.progress, self.progress.task
+        progress.batch, progress.epoch = progress.batch + 1, 0
+        if row and max(stream.batches) > 1:
+            along = progress.along
+            along.batch.append(sum(stream.batches[:index]) + progress.batch)
+            along.test.append(float(np.mean(row.test)))
+            along.validation.append(float(np.mean(row.validation)))
+            along.bytes.append(self.fitted.memory_report()["bytes"])
+        if row and is_last:
+            progress.rows.append(row)
+            progress.task, progress.batch = index + 1, 0
         self.checkpoint_if_due(0)
-
-    def note_point(self, batch: int, row: Row) -> None:
-        """A test after so many batches."""
-        along = self.progress.along
-        along.batch.append(batch)
-        along.test.append(float(np.mean(row.test)))
-        along.validation.append(float(np.mean(row.validation)))
-        along.bytes.append(self.fitted.memory_report()["bytes"])
-
-    def end_task(self, stream: TaskStream, index: int, row: Row) -> None:
-        """A task is learned and tested."""
-        progress = self.progress
-        if max(stream.batches) > 1:
-            self.note_point(sum(stream.batches[: index + 1]), row)
-        progress.rows.append(row)
-        progress.task, progress.batch, progress.epoch = index + 1, 0, 0
-        self.checkpoint_if_due(0)
-        self.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
-        self.observer.task(index, row)
+        if row and is_last:
+            self.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
+            self.observer.task(index, row)
 
     def _since(self, moment: float) -> float:
         """Seconds, shared by all that take turns."""
@@ -321,8 +303,7 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
     test = matrix_of_rows([row.test for row in progress.rows])
     validation = matrix_of_rows([row.validation for row in progress.rows])
     along = progress.along.test
-    *earlier, last = (row.confusion for row in progress.rows)
-    scores = Scores(test, validation, last, progress.before, along, earlier)
+    scores = Scores(test, [row.confusion for row in progress.rows], progress.before, along)
     epochs = max(1, model.config.epochs)
     return {
         "method": config.method,
@@ -355,7 +336,6 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
             "hash": dataset.hash,
             "preprocessing": dataset.preprocessing,
             "remark": dataset.remark,
-            "features_looked_beyond_task": dataset.beyond_task,
         },
         "timing": {
             "seconds_per_task": progress.seconds,
@@ -366,7 +346,6 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
         },
         "peak_memory_bytes": progress.peak_memory_bytes,
         "retained": model.memory_report(),
-        "plugins": config.plugins,
     }
 
 

@@ -17,9 +17,9 @@ from ipal.methods.base import Trained
 from ipal.nn.embed import fits
 
 
-def others_waiting(stack: Stack | None, model: Model, index: int) -> AbstractContextManager[Waiting | None]:
-    """Those who are tested after a task with this model, which pauses inside until they have come; None if alone."""
-    return nullcontext() if stack is None else stack.waiting(("tests", index), model)
+def others_waiting(stack: Stack | None, model: Model, batch: tuple[int, int]) -> AbstractContextManager[Waiting | None]:
+    """Those who are tested after a batch with this model, which pauses inside until they have come; None if alone."""
+    return nullcontext() if stack is None else stack.waiting(("tests", batch), model)
 
 
 def tested(model: Model, others: Waiting | None, splits: Callable[[], list[TestSplit]], accuracy: str) -> Row:

@@ -108,14 +108,9 @@ for _kind, _form, _letters in FORMS:
     _Dumper.add_implicit_resolver(TAG + _kind, _form, list(_letters))
 
 
-def read_yaml_node(path: Path) -> yaml.Node | None:
-    """The nodes of a YAML file, with their lines; None for an empty file."""
-    return compose_yaml(read_bounded(path, MOST_YAML).decode())
-
-
-def parse_yaml(text: str) -> Any:
-    """The value of a YAML text."""
-    return yaml_value(compose_yaml(text))
+def read_yaml(path: Path) -> Any:
+    """The value of a YAML file."""
+    return parse_yaml(read_bounded(path, MOST_YAML).decode())
 
 
 def write_yaml(value: Any, **options: Any) -> str:
@@ -124,32 +119,19 @@ def write_yaml(value: Any, **options: Any) -> str:
     return text
 
 
-def compose_yaml(text: str) -> yaml.Node | None:
-    """The nodes of a YAML text. `yaml_value` checks for repeated keys."""
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text; None for an empty one."""
     if len(text) > MOST_YAML:
         raise DocumentError(f"is longer than {MOST_YAML} bytes")
     try:
-        node: yaml.Node | None = yaml.compose(text, _Loader)
-    except RecursionError as error:
-        raise DocumentError("is nested too deeply") from error
-    except yaml.YAMLError as error:
-        raise DocumentError("is not valid YAML: quote what is text", getattr(error, "problem_mark", None)) from error
-    return node
-
-
-def yaml_value(node: yaml.Node | None) -> Any:
-    """The value of composed nodes; repeated keys are refused."""
-    if node is None:
-        return None
-    try:
-        return _Loader("").construct_document(node)
+        return yaml.load(text, _Loader)
     except DocumentError:
         raise
-    except yaml.YAMLError as error:
-        raise DocumentError(
-            "holds something other than plain data: quote what is text", getattr(error, "problem_mark", None)
-        ) from error
-    except (ValueError, LookupError, AttributeError, TypeError) as error:  # a value that does not fit its tag
-        raise DocumentError("holds a value that is not what its tag says", node.start_mark) from error
     except RecursionError as error:
         raise DocumentError("is nested too deeply") from error
+    except yaml.constructor.ConstructorError as error:
+        raise DocumentError("holds something other than plain data: quote what is text", error.problem_mark) from error
+    except yaml.YAMLError as error:
+        raise DocumentError("is not valid YAML: quote what is text", getattr(error, "problem_mark", None)) from error
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        raise DocumentError("holds a value that is not what its tag says") from error

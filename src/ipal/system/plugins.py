@@ -3,7 +3,6 @@
 A package is code: an entry point is loaded only when what it offers is asked for.
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
@@ -86,17 +85,6 @@ class Package(tuple[str, str]):
 
 def _package(entry: EntryPoint) -> Package:
     return Package((entry.dist.name, entry.dist.version) if entry.dist else (entry.module, ""))
-
-
-def require_packages(packages: Mapping[str, str], what: str) -> None:
-    """Refuse to go on without the packages that something was made with; warn where one has another version."""
-    for name, before in packages.items():
-        now = installed_version(name)
-        if now is None:
-            package = shortened(f"{name} {before}")
-            raise ConfigError(f"{what} was made with the package {package}, which is not installed: install it.")
-        if now != before:
-            warnings.warn(f"{what} was made with {name} {before}, not {now}: numbers may differ.", stacklevel=1)
 
 
 def installed_version(package: str) -> str | None:

@@ -21,6 +21,7 @@ class Status:
             redirect_stdout=False,
             redirect_stderr=False,
             disable=not console.is_terminal,
+            speed_estimate_period=3600,
         )
         self._line = self._progress.add_task(escape(text), total=1.0)
 

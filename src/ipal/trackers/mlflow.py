@@ -10,80 +10,56 @@ from typing import TYPE_CHECKING
 
 from ipal.errors import StoreError
 from ipal.system.optional import need_extra
-from ipal.trackers.record import RunRecord, Tracked, flat
+from ipal.trackers.record import RunRecord, flat
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 EXPERIMENT = "ipal"
-HASH, MARK = "ipal_hash", "ipal_mark"
+HASH = "ipal_hash"
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-}
-UNLESS_SET = {
     "MLFLOW_ALLOW_FILE_STORE": "true",  # otherwise folders are refused
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # otherwise a missing server is retried for minutes
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
+"""Unless they are set."""
 LONGEST, MOST = 5000, 1000
 """Characters of a tag or a parameter, and numbers of one request."""
 
 
-def track(record: RunRecord, address: str) -> Tracked:
-    """Write a run to MLflow; a run that was there and has changed is replaced."""
+def track(record: RunRecord, address: str) -> str:
+    """Write a run to MLflow: to a folder, or the address of a server or database."""
     need_extra("mlflow", "mlflow")
-    os.environ.update(ENVIRONMENT)
-    for name, value in UNLESS_SET.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
     try:
-        return _brought(MlflowClient(_uri(address)), record)
+        # A folder may be given as a plain path.
+        uri = address if re.match(r"\w[\w+-]+:", address) else Path(address).resolve().as_uri()
+        return f"run {_brought(MlflowClient(uri), record)} in {address}"
     except (MlflowException, OSError, ImportError) as error:
-        raise _explained(address, error) from error
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise StoreError(
+            f"MLflow cannot write to {address} ({reason}): give -o a folder, or the address of a server that runs; a "
+            "database needs the whole of MLflow (pip install mlflow)."
+        ) from error
 
 
-def how_to_look(address: str) -> str:
-    uri = _uri(address)
-    if uri.startswith(("http:", "https:")):
-        return f"Look at them at {address}"
-    folder = "MLFLOW_ALLOW_FILE_STORE=true " * uri.startswith("file:")
-    return f"Look at them with the whole of MLflow: {folder}mlflow ui --backend-store-uri {address}"
-
-
-def _uri(address: str) -> str:
-    """A folder may be given as a plain path."""
-    return address if re.match(r"\w[\w+-]+:", address) else Path(address).resolve().as_uri()
-
-
-def _explained(address: str, error: Exception) -> StoreError:
-    if isinstance(error.__cause__, OSError) or "Max retries exceeded" in str(error):
-        return StoreError(f"No MLflow server answers at {address}: start it (mlflow server), or correct the address.")
-    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return StoreError(
-        f"MLflow cannot write to {address} ({reason}): give -o a folder, or an address as http://HOST:PORT; a database "
-        "needs the whole of MLflow (pip install mlflow)."
-    )
-
-
-def _brought(client: "MlflowClient", record: RunRecord) -> Tracked:
+def _brought(client: "MlflowClient", record: RunRecord) -> str:
     from mlflow.entities import Metric, Param
 
     experiment = client.get_experiment_by_name(EXPERIMENT)
     place = client.create_experiment(EXPERIMENT) if experiment is None else experiment.experiment_id
     known = client.search_runs([place], f"tags.{HASH} = '{record.digest}'")
-    for run in known:
-        if run.info.status == "FINISHED" and run.data.tags.get(MARK) == record.mark:
-            return Tracked(record.name, run.info.run_id, "unchanged")
     facts = {_name(name): str(value)[:LONGEST] for name, value in flat(record.facts).items()}
     settings = [Param(_name(name), str(value)[:LONGEST]) for name, value in flat(record.settings).items()]
     points = [(_name(name), *point) for name, points in record.series.items() for point in points]
     began, ended = (round(1000 * seconds) for seconds in (record.began, record.ended))
-    tags = {**facts, HASH: record.digest, MARK: record.mark}
-    made = str(client.create_run(place, began, tags, run_name=record.name).info.run_id)
+    made = str(client.create_run(place, began, {**facts, HASH: record.digest}, run_name=record.name).info.run_id)
     client.log_batch(made, params=settings)
     for begin in range(0, len(points), MOST):
         metrics = [Metric(name, value, ended, step) for name, step, value in points[begin : begin + MOST]]
@@ -91,7 +67,7 @@ def _brought(client: "MlflowClient", record: RunRecord) -> Tracked:
     client.set_terminated(made, "FINISHED", end_time=ended)
     for run in known:
         client.delete_run(run.info.run_id)
-    return Tracked(record.name, made, "updated" if known else "new")
+    return made
 
 
 def _name(name: str) -> str:

@@ -1,11 +1,9 @@
 """A finished run as the input of trackers: settings, facts, and numbers over steps. No torch."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from ipal.config import Tree
 from ipal.evaluation.metrics import measured, stored_scores
@@ -32,20 +30,6 @@ class RunRecord:
     """Where it took place: versions, machine, command."""
     series: dict[str, list[tuple[int, float]]]
     """Steps and values by name. Losses count epochs over all tasks, `along` batches, all else tasks learned."""
-
-    @property
-    def mark(self) -> str:
-        """Hash of all that is told of it: the same mark, nothing new."""
-        told = [self.name, self.settings, self.facts, self.series]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
-
-
-class Tracked(NamedTuple):
-    """The outcome of tracking a run."""
-
-    run: str
-    where: str
-    change: Literal["new", "updated", "unchanged"]
 
 
 def read(folder: RunFolder) -> RunRecord:
@@ -76,7 +60,7 @@ def _points(folder: RunFolder, result: dict[str, Any]) -> Iterator[Point]:
         accuracies = {str(other): score for other, score in enumerate(result["accuracy_matrix"][task - 1][:task], 1)}
         yield from _named("accuracy/task_", task, accuracies)
         yield from _named("score/", task, measured(scores) if task < len(after_task) else result["metrics"])
-        for name, found in (scores.confusion or {}).items():  # percent of a class's test nodes taken for it
+        for name, found in (scores.confusions or [{}])[-1].items():  # percent of a class's test nodes taken for it
             if total := sum(found.values()):
                 yield f"recall/class_{name}", task, 100.0 * found.get(name, 0) / total
         yield "cost/task_seconds", task, timing["seconds_per_task"][task - 1]

@@ -1,6 +1,6 @@
 """Runs for Weights & Biases, in offline folders: nothing is sent. Identified by the hash of their configuration.
 
-A folder is replaced as a whole where anything has changed, as W&B does with a run of the same id that is sent again.
+A folder is replaced as a whole, as W&B does with a run of the same id that is sent again.
 """
 
 import os
@@ -10,11 +10,9 @@ from pathlib import Path
 from ipal.errors import StoreError
 from ipal.system.files import aside, make_folder
 from ipal.system.optional import need_extra
-from ipal.trackers.record import RunRecord, Tracked
+from ipal.trackers.record import RunRecord
 
 PROJECT = "ipal"
-MARK = "ipal.sha256"
-"""File in a run's folder: the record's mark."""
 STEPS = {"loss": "epoch", "along": "batch"}
 """What the series of a group count; all else counts tasks."""
 SETTINGS = {
@@ -33,13 +31,9 @@ SETTINGS = {
 }
 
 
-def track(record: RunRecord, out: str) -> Tracked:
-    """Write a run to a folder of its own under `out`; a run that was there and has changed is replaced."""
+def track(record: RunRecord, out: str) -> str:
+    """Write a run to a folder of its own under `out`."""
     need_extra("wandb", "wandb")
-    known = sorted(Path(out).glob(f"offline-run-*-{record.digest}"))
-    for folder in known:
-        if (folder / MARK).exists() and (folder / MARK).read_text() == record.mark:
-            return Tracked(record.name, str(folder), "unchanged")
     os.environ["WANDB_ERROR_REPORTING"] = "false"
     import wandb
 
@@ -49,15 +43,9 @@ def track(record: RunRecord, out: str) -> Tracked:
             written = _written(record, temporary)
         except wandb.Error as error:
             raise StoreError(f"Weights & Biases cannot write to {out}: {error}") from error
-        (written / MARK).write_text(record.mark)
-        for folder in known:
+        for folder in Path(out).glob(f"offline-run-*-{record.digest}"):
             shutil.rmtree(folder)
-        place = written.rename(Path(out) / written.name)
-    return Tracked(record.name, str(place), "updated" if known else "new")
-
-
-def how_to_look(out: str) -> str:
-    return f"Nothing was sent. Send them with: wandb sync {out}/offline-run-*"
+        return str(written.rename(Path(out) / written.name))
 
 
 def _written(record: RunRecord, folder: Path) -> Path:

@@ -1,9 +1,9 @@
-"""What a model keeps, which classes that reveals and, given a graph, whether nodes can be found or reconstructed.
+"""What a model keeps, which classes that reveals and, given a graph, whether its nodes can be found.
 
 The result is plain data, with remarks on what is not measured.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.analysis.audit.attacks import Known, from_matrix, from_mean
-from ipal.analysis.audit.search import Found, stored_rows
+from ipal.analysis.audit.attacks import Found, Known, from_matrix, from_mean, stored_rows
 from ipal.data.datasets import Dataset
 from ipal.data.feature_names import BETWEEN
 from ipal.data.graph import Graph, Nodes
@@ -25,12 +24,12 @@ from ipal.estimator.model import Model, model_of
 from ipal.methods.base import Remembered
 from ipal.runs.resolved import Resolved
 
-__all__ = ["Evidence", "View", "as_taught", "audit", "whole"]
+__all__ = ["View", "as_taught", "audit"]
 
 FEW = 10
 """A mean of fewer nodes reveals much about each."""
 SMALLEST = 5
-"""Most classes whose rows are reconstructed."""
+"""Most classes whose rows are compared."""
 MOST_ROWS = 2000
 """Most rows of a class in an attempt, and of all others."""
 UP_TO = "its rows are determined up to a rotation, and who is among them can be tested"
@@ -48,31 +47,7 @@ class View:
     """Which of these nodes are training nodes of the model; None if unknown."""
 
 
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """A dataset to audit a model against."""
-
-    dataset: Dataset
-    views: tuple[View, ...]
-
-    @property
-    def is_as_taught(self) -> bool:
-        return all(view.taught is not None for view in self.views)
-
-    def nodes_behind_class(self) -> dict[str, int]:
-        """Number of training nodes of each class, if known."""
-        taught = [view.labels[view.taught] for view in self.views if view.taught is not None]
-        labels, counts = np.unique(np.concatenate(taught or [np.zeros(0, dtype=np.int64)]), return_counts=True)
-        return dict(zip(map(str, labels.tolist()), counts.tolist(), strict=True))
-
-
-def whole(dataset: Dataset) -> Evidence:
-    """The whole graph, if the training graphs of the model are unknown."""
-    nodes = np.flatnonzero(labelled(dataset.y))
-    return Evidence(dataset, (View(dataset.graph, nodes, dataset.y[nodes], None),))
-
-
-def as_taught(resolved: Resolved) -> Evidence:
+def as_taught(resolved: Resolved) -> list[View]:
     """The graphs of a run's tasks as they were learned from, so that rows are those that went into the model."""
     views = []
     for index, classes in enumerate(resolved.stream.classes):
@@ -80,18 +55,22 @@ def as_taught(resolved: Resolved) -> Evidence:
         y = resolved.dataset.y[task.origin]
         mine = np.flatnonzero(np.isin(y, classes))
         views.append(View(task.graph, mine, y[mine], np.isin(mine, task.nodes)))
-    return Evidence(resolved.dataset, tuple(views))
+    return views
 
 
-def audit(learner: Learner | Model, evidence: Evidence | None = None) -> dict[str, Any]:
-    """Audit a model: what it keeps and, with evidence, which nodes can be found or reconstructed.
+def audit(
+    learner: Learner | Model, dataset: Dataset | None = None, views: Sequence[View] | None = None
+) -> dict[str, Any]:
+    """Audit a model: what it keeps and, with a dataset, which nodes can be found.
 
     Parameters
     ----------
     learner : Learner or Model
         What is audited.
-    evidence : Evidence, optional
-        Graphs whose nodes the model may have seen: of `as_taught` or `whole`.
+    dataset : Dataset, optional
+        A graph whose nodes the model may have seen.
+    views : sequence of View, optional
+        Its training graphs, of `as_taught`. Default: they are unknown, and all labelled nodes are examined.
 
     Returns
     -------
@@ -114,8 +93,8 @@ def audit(learner: Learner | Model, evidence: Evidence | None = None) -> dict[st
         "flagged": {name: words for name, one in kept.items() if (words := _risks(one))},
     }
     found["remarks"] = _remarks(found, model, kept)
-    if evidence is not None:
-        found["data"] = _against(model, kept, evidence)
+    if dataset is not None:
+        found["data"] = _against(model, kept, dataset, views)
     return found
 
 
@@ -139,7 +118,7 @@ def _risks(kept: Remembered) -> dict[str, str]:
 
 def _text(model: Model) -> dict[str, Any]:
     """The words of users' tables that are in the model: in clear, and the number of those that are hashed."""
-    columns = model.schema.columns
+    columns = model.columns
     return {
         "class_labels": [label for label in model.labels if isinstance(label, str)],
         "feature_names": list(dict.fromkeys(name.partition(BETWEEN)[0] for name in columns)),
@@ -186,49 +165,46 @@ def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remember
 # ---------------------------------------------------------------------- what a graph shows
 
 
-def _against(model: Model, kept: Mapping[str, Remembered], evidence: Evidence) -> dict[str, Any]:
-    """Search the state for rows, and reconstruct rows from it."""
-    tensors = snapshot(model, moments=True).tensors
-    raw = stored_rows(tensors, model.checked(evidence.dataset.graph).x)
+def _against(
+    model: Model, kept: Mapping[str, Remembered], dataset: Dataset, taught_in: Sequence[View] | None
+) -> dict[str, Any]:
+    """Search the state for rows, and for who taught."""
+    nodes, tensors = np.flatnonzero(labelled(dataset.y)), snapshot(model, moments=True).tensors
+    views = taught_in or [View(dataset.graph, nodes, dataset.y[nodes], None)]
+    raw = stored_rows(tensors, model.checked(dataset.graph).x)
     smallest = sorted((name for name in kept if kept[name].count), key=lambda name: kept[name].count)[:SMALLEST]
     # A column in which only one node has a value makes a matrix of products show that node's whole row.
     matrices = {f"products of class {name}": one() for name in smallest if (one := kept[name].second) is not None}
     shared = next((one.shared() for one in kept.values() if one.shared is not None), None)
     matrices |= {} if shared is None else {"products of all classes": shared}
     by_view, samples, random = [], [], np.random.default_rng(0)
-    for view in evidence.views:
+    for view in views:
         with torch.no_grad():
             rows = model.embed(view.graph)[torch.from_numpy(view.nodes).to(model.device)].cpu()
-        by_view.append(stored_rows(tensors, rows.numpy(), matrices))
-        samples.append(_sample(view, rows, smallest, -(-MOST_ROWS // len(evidence.views)), random))
+        by_view.append(stored_rows({**tensors, **matrices}, rows.numpy()))
+        samples.append(_sample(view, rows, smallest, -(-MOST_ROWS // len(views)), random))
     rows, names, taught = (
         torch.cat([one[0] for one in samples]),
         *map(np.concatenate, zip(*(one[1:] for one in samples), strict=True)),
     )
-    classes = {}
+    classes = dict[str, dict[str, Any]]()
     for name in smallest:
-        own = names == name
+        own, mine = names == name, kept[name]
         known = Known(rows[own & taught], rows[own & ~taught], rows[~own])
-        if len(known.members):
-            mine = kept[name]
-            found: dict[str, Any] = {
-                "taught": mine.count,
-                "compared": len(known.members),
-                "from_mean": from_mean(mine.mean, known),
-            }
-            if mine.second is not None:
-                found["from_matrix"] = from_matrix(
-                    matrices[f"products of class {name}"], mine.count, known, rebuild=True
-                )
-            classes[name] = found
+        if not len(known.members):
+            continue
+        attempt = {"taught": mine.count, "compared": len(known.members), "from_mean": from_mean(mine.mean, known)}
+        if (matrix := matrices.get(f"products of class {name}")) is not None:
+            attempt["from_matrix"] = from_matrix(matrix, mine.count, known)
+        classes[name] = attempt
     attempts: dict[str, Any] = {"classes": classes}
     if shared is not None:
         total = sum(one.count for one in kept.values())
         attempts["shared_matrix"] = from_matrix(shared, total, Known(rows[taught], rows[:0], rows[~taught]))
     return {
-        "name": evidence.dataset.name,
-        "nodes": evidence.dataset.graph.num_nodes,
-        "as_taught": evidence.is_as_taught,
+        "name": dataset.name,
+        "nodes": dataset.graph.num_nodes,
+        "as_taught": taught_in is not None,
         "stored_rows": {"raw features": _counted([raw]), "the model's own representation": _counted(by_view)},
         "attempts": attempts,
     }

@@ -1,21 +1,30 @@
-"""Attacks on what a model keeps: rows of a class, and who taught it, compared with the truth.
+"""Attacks on what a model keeps: rows that are stored, and who taught, compared with the truth.
 
 A failed attempt proves nothing: a better one may succeed.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import normalize
 from torch import Tensor
 
-TURNS = 200
+from ipal.data.graph import Features
+
 MOST_WORK = 2e11
 """Most multiplications of one attempt: some twenty seconds of one core."""
-RECOVERED = 0.99
-"""Cosine from which a row counts as recovered."""
+SAME = 1e-5
+"""Largest distance of two unit rows that count as equal: more than rounding, less than chance."""
+ENOUGH_VALUES = 4
+"""Rows with fewer nonzero values are found by chance."""
+ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,39 +45,38 @@ def from_mean(mean: Tensor, known: Known) -> dict[str, float]:
     return {"mean_cosine": float(cosines.mean()), "best_cosine": float(cosines.max())}
 
 
-def from_matrix(matrix: Tensor, count: int, known: Known, *, rebuild: bool = False, seed: int = 0) -> dict[str, Any]:
-    """What a matrix of products of so many rows reveals: membership in its span, and the rows themselves."""
+def from_matrix(matrix: Tensor, count: int, known: Known) -> dict[str, Any]:
+    """What a matrix of products of so many rows reveals: who is in its span."""
     width = matrix.shape[0]
     if count >= width:
         return {"skipped": f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"}
     if 2 * count * width * width + 4 * count * count * width > MOST_WORK:
         return {"skipped": f"{count} nodes at width {width} would take too long"}
-    directions, sizes = factored(matrix, count, seed)
-    found: dict[str, Any] = {"span": span_test(directions, known)}
-    return {**found, "rows": _rebuilt(directions, sizes, count, known, seed)} if rebuild else found
+    return {"span": span_test(directions(matrix, count), known)}
 
 
-def factored(matrix: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Directions (rows) and sizes of a sum of so many products: `directions.T @ diag(sizes) @ directions` is the sum.
+def directions(matrix: Tensor, rank: int) -> Tensor:
+    """(directions, width): what a sum of so many products spans.
 
     Randomised, as the rank is known: width^2 x rank operations instead of width^3.
     """
     G = matrix.double()
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     probes = torch.randn(len(G), rank, generator=generator, dtype=torch.float64).to(G.device)
     basis = torch.linalg.qr(G @ probes).Q
     sizes, turn = torch.linalg.eigh(basis.T @ G @ basis)
     kept = sizes > torch.finfo(matrix.dtype).eps * len(G) * sizes.max()  # the rest is rounding
-    return (basis @ turn[:, kept]).T, sizes[kept]
+    found: Tensor = (basis @ turn[:, kept]).T
+    return found
 
 
-def span_test(directions: Tensor, known: Known) -> dict[str, float | None]:
+def span_test(span: Tensor, known: Known) -> dict[str, float | None]:
     """Share of a row's squared norm inside the span, and its AUC for telling training rows from others.
 
     1 is certainty, 0.5 is guessing.
     """
     members, untaught, others = (
-        (_unit(rows) @ directions.T).square().sum(dim=1) for rows in (known.members, known.untaught, known.others)
+        (_unit(rows) @ span.T).square().sum(dim=1) for rows in (known.members, known.untaught, known.others)
     )
     return {
         "members_inside": _mean(members),
@@ -76,38 +84,6 @@ def span_test(directions: Tensor, known: Known) -> dict[str, float | None]:
         "others_inside": _mean(others),
         "auc_against_same_class": _auc(members, untaught),
         "auc_against_others": _auc(members, others),
-    }
-
-
-def unrotated(factor: Tensor, n: int, seed: int) -> Tensor:
-    """`n` nonnegative rows with the same second-moment matrix as the rows of `factor`, by alternating projections.
-
-    The matrix gives the rows up to a rotation, and nonnegativity leaves few rotations. Alternates between reflecting
-    negative values and taking the nearest rotation of the factor.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    rotation = torch.randn(n, len(factor), generator=generator, dtype=factor.dtype).to(factor.device)
-    for _ in range(TURNS):
-        u, _, v = torch.linalg.svd((rotation @ factor).abs() @ factor.T, full_matrices=False)
-        rotation = u @ v
-    return (rotation @ factor).clamp_min(0)
-
-
-def _rebuilt(directions: Tensor, sizes: Tensor, n: int, known: Known, seed: int) -> dict[str, Any]:
-    """Reconstruct rows from the matrix and compare each true row with the most similar one."""
-    # Columns that are never negative single out the right rotation: of the closed form random features, after a ReLU.
-    columns = torch.cat([known.members, known.untaught, known.others]).amin(dim=0) >= 0
-    width = int(columns.sum())
-    if width < n:
-        return {"skipped": "rows have negative values: what singles out the right rotation is missing"}
-    if TURNS * (4 * n * n * width + 20 * n**3) > MOST_WORK:
-        return {"skipped": f"{n} rows of width {width} would take too long"}
-    sought = _unit(unrotated(sizes.sqrt()[:, None] * directions[:, columns], n, seed))
-    cosines, others = ((_unit(rows[:, columns]) @ sought.T).amax(dim=1) for rows in (known.members, known.others))
-    return {
-        "mean_cosine": float(cosines.mean()),
-        "recovered_share": float((cosines >= RECOVERED).double().mean()),
-        "others_mean_cosine": _mean(others),
     }
 
 
@@ -126,3 +102,64 @@ def _auc(members: Tensor, others: Tensor) -> float | None:
     # Beyond rounding, all that lie wholly inside are alike.
     depth = torch.cat([members, others]).cpu().numpy().round(6)
     return float(roc_auc_score(truth, depth))
+
+
+# ---------------------------------------------------------------------- stored rows
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Which rows were found where."""
+
+    looked_for: int
+    too_plain: int
+    """Rows with too few nonzero values, which are not searched for."""
+    nodes: set[int]
+    where: set[str]
+
+
+def stored_rows(tensors: Mapping[str, Tensor], rows: Features) -> Found:
+    """Find rows in the tensors: each is compared, up to a scale, with all that can be read as rows or columns."""
+    values = np.diff(rows.indptr) if isinstance(rows, sp.csr_array) else np.count_nonzero(rows, axis=1)
+    telling = np.flatnonzero(values >= ENOUGH_VALUES)
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+    drawn = np.random.default_rng(0).standard_normal((rows.shape[1], 4))
+    axes = drawn / np.linalg.norm(drawn, axis=0)
+    shadows = cKDTree(_shadows(rows, axes)[telling])
+    nodes, where = set[int](), set[str]()
+    for name, table in _tables(arrays, rows.shape[1]) if len(telling) else ():
+        theirs = _shadows(table, axes)
+        there = np.flatnonzero(theirs.any(axis=1))  # not rows of zeros, which have no length
+        for sign in (1, -1):
+            near = shadows.query_ball_point(sign * theirs[there], SAME, p=np.inf)
+            for place, some in zip(there.tolist(), near, strict=True):
+                if some:
+                    kept = sign * _unit_row(table, place)
+                    here = {int(n) for n in telling[some] if np.linalg.norm(_unit_row(rows, n) - kept) <= SAME}
+                    nodes |= here
+                    where |= {name} if here else set()
+    return Found(len(telling), rows.shape[0] - len(telling), nodes, where)
+
+
+def _shadows(table: Features, axes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(rows, projections), of rows of length one: few rows that differ have the same."""
+    starts = range(0, table.shape[0], ROWS_AT_ONCE)
+    return np.concatenate([normalize(table[at : at + ROWS_AT_ONCE].astype(np.float64)) @ axes for at in starts])
+
+
+def _tables(arrays: Mapping[str, NDArray[Any]], width: int) -> Iterator[tuple[str, Features]]:
+    """Everything that can be read as rows of this width."""
+    for name, array in arrays.items():
+        if array.size and array.size % width == 0:
+            yield name, array.reshape(-1, width)
+        if array.ndim == 2 and array.shape[0] == width:
+            yield name, array.T
+        group = name.removesuffix("_indptr")
+        values, places = arrays.get(f"{group}_values"), arrays.get(f"{group}_indices")
+        if group != name and values is not None and places is not None and places.max(initial=-1) < width:
+            yield f"{group}_values", sp.csr_array((values, places, array), shape=(len(array) - 1, width))
+
+
+def _unit_row(table: Features, place: int) -> NDArray[np.float64]:
+    row = table[[place]].toarray() if isinstance(table, sp.csr_array) else table[[place]]
+    return np.asarray(normalize(row.astype(np.float64))[0])

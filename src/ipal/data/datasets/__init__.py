@@ -34,12 +34,7 @@ def load_to_predict(name: str, root: Path | None = None, *, undirected: bool = T
     """As `load`, also where no node has a label."""
     folder = catalog.data_root(root)
     every = [_one(name, folder, undirected) for name in catalog.names_in(name, folder)]
-    if len(every) == 1:
-        return every[0]
-    known = [dataset.name for dataset in every]
-    if catalog.names_in(",".join(known), folder) != known:
-        raise DataError(f"A path among {', '.join(known)} has a comma: rename it, as commas separate graphs.")
-    return side_by_side(every)
+    return every[0] if len(every) == 1 else side_by_side(every)
 
 
 def _one(name: str, folder: Path, undirected: bool) -> Dataset:
@@ -101,7 +96,6 @@ def checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry | None = None,
         split=entry.split,
         preprocessing=STRUCTURAL if raw.x is None else raw.preprocessing,
         remark="; ".join(filter(None, remarks)),
-        beyond_task=entry.beyond_task or raw.x is None,
         ids=raw.ids if raw.ids is None else checked_ids(raw.ids, n),
         facts=checked_facts(vars(raw), n),
     )

@@ -66,14 +66,8 @@ class Synthetic(Section):
     """Share of edges that stay inside a class."""
     signal: float = Field(1.0, ge=0)
     """Distance of class centres in units of the noise."""
-    communities: Count = 1
-    """Communities inside each class, which differ in their features too."""
-    closeness: float = Field(0.75, ge=0, le=1)
-    """Share of a class's inner edges that stay inside a community, where there are several."""
     unevenness: float = Field(0.0, ge=0, le=100)
     """The size of a class falls with its rank to this power."""
-    strays: float = Field(0.0, ge=0, le=1)
-    """Share of nodes that look and link like those of another class: nobody can tell them."""
     shuffled: bool = False
     """Nodes in no order; else those of a class follow each other."""
     seed: Seed = 0
@@ -82,12 +76,11 @@ class Synthetic(Section):
 def synthetic(**sizes: Any) -> RawGraph:
     """A degree-corrected community graph (see `Synthetic`), in time linear in nodes and edges.
 
-    Each edge picks a source by its propensity; its target is of the same class with probability `homophily` (and then
-    of the same community with probability `closeness`), else any node. Propensities follow a Pareto law, so degrees
-    are uneven as in real graphs. Features are Gaussian.
+    Each edge picks a source by its propensity; its target is of the same class with probability `homophily`, else any
+    node. Propensities follow a Pareto law, so degrees are uneven as in real graphs. Features are Gaussian.
     """
     size = Synthetic(**sizes)
-    rows = size.nodes + size.classes * size.communities
+    rows = size.nodes + size.classes
     free_memory.need(
         rows * (64 + 24 * size.features) + 60 * size.nodes * size.degree / 2,
         "This synthetic graph",
@@ -95,13 +88,7 @@ def synthetic(**sizes: Any) -> RawGraph:
     )
     random = np.random.default_rng(size.seed)
     y = _class_of_nodes(size, random)
-    place = np.arange(size.nodes) - np.searchsorted(y, y)
-    community = y * size.communities + place * size.communities // np.bincount(y)[y]
-    edges = _edges(size, y, community, random)
-    x = _features(size, y, community, random)
-    if size.strays:
-        away = random.random(size.nodes) < size.strays
-        y[away] = random.integers(0, size.classes, int(away.sum()))
+    edges, x = _edges(size, y, random), _features(size, y, random)
     if size.shuffled:
         order = random.permutation(size.nodes).astype(np.int32)
         before = np.argsort(order)
@@ -121,13 +108,10 @@ def _class_of_nodes(size: Synthetic, random: np.random.Generator) -> NDArray[np.
     return np.sort(y)
 
 
-def _edges(
-    size: Synthetic, y: NDArray[np.int64], community: NDArray[np.int64], random: np.random.Generator
-) -> NDArray[np.int32]:
+def _edges(size: Synthetic, y: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int32]:
     total = np.concatenate([[0.0], np.cumsum(1.0 + random.pareto(2.5, size.nodes))])
-    # Between which points of the cumulative propensity the target of a node's edge is drawn: anywhere, within its
-    # class, within its community.
-    groups = [np.zeros_like(y), y, community]
+    # Between which points of the cumulative propensity the target of a node's edge is drawn: anywhere, or in its class.
+    groups = [np.zeros_like(y), y]
     reach = np.array([[total[np.searchsorted(group, group, side)] for side in ("left", "right")] for group in groups])
     number = int(size.nodes * size.degree / 2)
 
@@ -137,17 +121,10 @@ def _edges(
 
     source = draw(total[0], total[-1])
     within = (random.random(number) < size.homophily).astype(np.int8)
-    if size.communities > 1:
-        within += within * (random.random(number) < size.closeness)
     return np.stack([source, draw(*reach[within, :, source].T)])
 
 
-def _features(
-    size: Synthetic, y: NDArray[np.int64], community: NDArray[np.int64], random: np.random.Generator
-) -> NDArray[np.float32]:
-    kind, centres = y, random.normal(size=(size.classes, size.features)) / np.sqrt(size.features)
-    if size.communities > 1:
-        apart = random.normal(size=(size.classes * size.communities, size.features)) / np.sqrt(size.features)
-        kind, centres = community, np.sqrt(0.5) * (np.repeat(centres, size.communities, axis=0) + apart)
+def _features(size: Synthetic, y: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.float32]:
+    centres = random.normal(size=(size.classes, size.features)) / np.sqrt(size.features)
     noise = random.normal(size=(size.nodes, size.features)).astype(np.float32) / np.sqrt(size.features)
-    return np.asarray(noise + (size.signal * centres[kind]).astype(np.float32), dtype=np.float32)
+    return np.asarray(noise + (size.signal * centres[y]).astype(np.float32), dtype=np.float32)

@@ -19,7 +19,7 @@ from ipal.data.datasets.folders import holds_graph
 from ipal.data.datasets.readers import RawGraph, Reader, read_plain, write_plain
 from ipal.data.datasets.tables import pair_in, read_tables
 from ipal.data.names import is_table, split_names
-from ipal.errors import ConfigError, DataError, did_you_mean, shortened
+from ipal.errors import DataError, did_you_mean, shortened
 from ipal.system.documents import parse_yaml
 from ipal.system.plugins import Registry
 
@@ -39,8 +39,6 @@ class DatasetEntry:
     """The stock class that fetches it, as `ipal data --download` calls it, and what it is given."""
     remark: str = ""
     """What a result on this graph must say about itself."""
-    beyond_task: bool = False
-    """Whether its features were made by looking at nodes of other tasks."""
     make: Callable[..., RawGraph] | None = None
     """Makes it in memory, in place of a file."""
     sizes: dict[str, Any] | None = None
@@ -56,12 +54,7 @@ def _own() -> tuple[DatasetEntry, ...]:
     return tuple(DatasetEntry(name, **entry) for name, entry in known.items())
 
 
-def _check(entry: DatasetEntry) -> None:
-    if not (entry.make or entry.path):
-        raise ConfigError("it says neither make= nor path=")
-
-
-CATALOG = Registry("dataset", _own(), lambda thing: isinstance(thing, DatasetEntry), _check)
+CATALOG = Registry("dataset", _own(), lambda thing: isinstance(thing, DatasetEntry))
 
 
 def data_root(given: Path | None = None) -> Path:
@@ -82,12 +75,7 @@ def all_names(root: Path) -> list[str]:
 
 def names_in(text: str, root: Path) -> list[str]:
     """The graphs that a name stands for: one, or several separated by commas."""
-    names = [text] if text in graph_files(root) else split_names(text)
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    if len(names) > 1 and (not all(names) or twice):
-        wrong = f"names {twice} twice" if twice else "leaves a name empty"
-        raise DataError(f"'{shortened(text)}' {wrong}: separate different names by single commas, as cora-ml,dblp.")
-    return names
+    return [text] if text in graph_files(root) else split_names(text)
 
 
 def find(name: str, root: Path) -> DatasetEntry:

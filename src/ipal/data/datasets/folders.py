@@ -28,7 +28,6 @@ from pydantic import Field, ValidationError
 from ipal.data.csr import Neighbours, smallest
 from ipal.data.dataset import FACTS, Dataset, checked_facts, content_hash
 from ipal.data.graph import Features, Graph
-from ipal.data.labels import check_labels
 from ipal.errors import DataError, StoreError
 from ipal.system.arrays import mapped
 from ipal.system.documents import Record, read_json
@@ -51,7 +50,6 @@ class Meta(Record):
     split: list[int] | None
     preprocessing: str
     remark: str
-    beyond_task: bool
     columns: list[str] = Field(default_factory=list)
     """What each feature is, where that is known."""
 
@@ -79,7 +77,6 @@ def write_folder(path: Path, dataset: Dataset) -> None:
         split=list(dataset.split) if dataset.split else None,
         preprocessing=dataset.preprocessing,
         remark=dataset.remark,
-        beyond_task=dataset.beyond_task,
         columns=list(graph.columns),
     )
     make_folder(path.parent)
@@ -136,8 +133,6 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
         )
     y = _mapped(path, "y", "iU", None)
     n = len(y)
-    if y.dtype.kind == "i":
-        check_labels(y)
     columns = tuple(meta.columns)
     _fits(len(columns) in (0, meta.num_features), path / META)
     return Dataset(
@@ -147,7 +142,6 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
         split=tuple(meta.split) if meta.split else None,
         preprocessing=meta.preprocessing,
         remark=meta.remark,
-        beyond_task=meta.beyond_task,
         known_hash=meta.hash,
         ids=_mapped(path, "ids", "iU", n) if _has(path, "ids") else None,
         facts=checked_facts({fact: _mapped(path, fact, "i", n) for fact in FACTS if _has(path, fact)}, n),

@@ -25,22 +25,41 @@ from ipal.errors import DataError
 from ipal.system.files import is_file
 
 
+def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
+    """Read a graph, who taught in it, and who is marked to be forgotten or corrected."""
+    dataset = load_to_predict(f"{path}/" if path.is_dir() else str(path), undirected=undirected)
+    if dataset.preprocessing == STRUCTURAL:
+        raise DataError(
+            f"{path} has no features (x): those that 'ipal run' makes up for such a graph depend on all of its nodes, "
+            "so that nothing that they taught can be taken away exactly."
+        )
+    marks = read_arrays(path, ["train", "forget", "new_y"]) if path.suffix == ".npz" and is_file(path) else {}
+    n = dataset.graph.num_nodes
+    train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(dataset.y)
+    if not train.any():
+        raise DataError(f"No node of {path} has a label, or its array train marks none: nothing was learned from it.")
+    return replace(
+        GraphData.of(dataset),
+        y=dataset.y,
+        train_mask=train,
+        forget_mask=_mask(marks["forget"], "forget", n, path) if "forget" in marks else None,
+        new_y=file_labels(marks["new_y"], n) if "new_y" in marks else None,
+    )
+
+
 def read_departures(paths: Sequence[Path], which: str | None = None, *, undirected: bool = True) -> list[GraphData]:
     """Read graphs and who is to leave them: `which` are ids or numbers with commas, or a file with one a line."""
-    graphs, marks = zip(*(_read(path, "forget", undirected) for path in paths), strict=True)
-    if (which is None) == all(mark is None for mark in marks):
+    graphs = [read_taught(path, undirected=undirected) for path in paths]
+    if (which is None) == all(graph.forget_mask is None for graph in graphs):
         raise DataError(
             f"Say once which nodes of {paths[0]} are to go: with --which 3,17,25, or in an .npz file with an array "
             "forget, one True or False a node."
         )
-    masks = [np.zeros(one.num_nodes, dtype=np.bool_) for one in graphs]
     if which is not None:
         named = node_numbers(which, "--which", *((one.num_nodes, one.ids) for one in graphs))
-        for mask, nodes in zip(masks, named, strict=True):
-            mask[nodes] = True
-    for mask, mark, path in zip(masks, marks, paths, strict=True):
-        if mark is not None:
-            mask[:] = _mask(mark, "forget", len(mask), path)
+        masks = [np.isin(np.arange(one.num_nodes), nodes) for one, nodes in zip(graphs, named, strict=True)]
+    else:
+        masks = [np.zeros(one.num_nodes, bool) if one.forget_mask is None else one.forget_mask for one in graphs]
     if not any(mask.any() for mask in masks):
         raise DataError("No node is marked to be forgotten: nothing is to be done.")
     return [replace(graph, forget_mask=mask) for graph, mask in zip(graphs, masks, strict=True)]
@@ -48,31 +67,10 @@ def read_departures(paths: Sequence[Path], which: str | None = None, *, undirect
 
 def read_correction(path: Path, *, undirected: bool = True) -> GraphData:
     """Read a graph, the labels that nodes were learned with, and the right ones."""
-    taught, new_y = _read(path, "new_y", undirected)
-    if new_y is None:
+    graph = read_taught(path, undirected=undirected)
+    if graph.new_y is None:
         raise DataError(f"{path} has no array new_y: add it, the right label of every node; y has those learned.")
-    return replace(taught, new_y=file_labels(new_y, taught.num_nodes))
-
-
-def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
-    """Read a graph, labels, and the nodes that they are meant for."""
-    return _read(path, "train", undirected)[0]
-
-
-def _read(path: Path, more: str, undirected: bool) -> tuple[GraphData, NDArray[Any] | None]:
-    """A graph and who taught in it; and one more array, where it is there."""
-    dataset = load_to_predict(f"{path}/" if path.is_dir() else str(path), undirected=undirected)
-    if dataset.preprocessing == STRUCTURAL:
-        raise DataError(
-            f"{path} has no features (x): those that 'ipal run' makes up for such a graph depend on all of its nodes, "
-            "so that nothing that they taught can be taken away exactly."
-        )
-    marks = read_arrays(path, list({more, "train"})) if path.suffix == ".npz" and is_file(path) else {}
-    n = dataset.graph.num_nodes
-    train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(dataset.y)
-    if not train.any():
-        raise DataError(f"No node of {path} has a label, or its array train marks none: nothing was learned from it.")
-    return replace(GraphData.of(dataset), y=dataset.y, train_mask=train), marks.get(more)
+    return graph
 
 
 def _mask(values: NDArray[Any], name: str, n: int, path: Path) -> NDArray[np.bool_]:

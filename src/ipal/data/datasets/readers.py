@@ -1,7 +1,6 @@
 """Raw files of graphs, read into plain arrays. Nothing here unpickles: a file that would need it is refused."""
 
 import gzip
-import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +12,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ipal.data.dataset import FACTS
-from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges
+from ipal.data.graph import Features, checked_edges
 from ipal.data.labels import UNLABELLED, file_labels
-from ipal.errors import CapacityError, DataError, say_unused
+from ipal.errors import CapacityError, DataError
 from ipal.system import free_memory
 from ipal.system.arrays import read_npz
 from ipal.system.files import make_folder, open_plain, written_whole
@@ -58,7 +57,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
     try:
         with open_plain(path) as file:
-            return read_npz(file, set(names).__contains__, allow, unreadable, kinds="fiubcUS")
+            return read_npz(file, set(names).__contains__, allow, unreadable, kinds="fiubcU")
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -104,8 +103,6 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
     arrays = read_arrays(path, [*adj, *attr, "labels"])
     adjacency = csr(need(arrays, adj, path), path).tocoo()
     x = csr(need(arrays, attr, path), path)
-    if not np.isfinite(x.data).all():
-        raise DataError(f"{path}: the features hold NaN or infinite values: replace them before use.")
     x = x.astype(np.float32)
     x.data = (x.data > 0).astype(np.float32)
     x.eliminate_zeros()
@@ -124,10 +121,6 @@ def read_plain(path: Path) -> RawGraph:
     if x is not None:
         arrays.setdefault("y", np.full(x.shape[0], UNLABELLED))
     edges, y = need(arrays, ["edge_index", "y"], path)
-    with zipfile.ZipFile(path) as archive:
-        for name in EDGE_PARTS_NOT_USED:
-            if f"{name}.npy" in archive.namelist():
-                say_unused(f"the array {name} of {path}; an edge counts by edge_weight alone")
     known: dict[str, Any] = {name: arrays.get(name) for name in OF_PARTS}
     return RawGraph(edges, y, x, "features as in the file", **known)
 
@@ -165,8 +158,6 @@ def _plain_features(arrays: dict[str, NDArray[Any]], path: Path) -> Features | N
 def read_ogb(folder: Path) -> RawGraph:
     """The raw csv.gz files of an OGB node data set; its own cache is pickled and not touched."""
     edges = _read_csv(folder / "edge.csv.gz", np.int64).T
-    if len(edges) != 2:
-        raise DataError(f"{folder / 'edge.csv.gz'} must have two columns; it has {len(edges)}.")
     x = _read_csv(folder / "node-feat.csv.gz", np.float32)
     y = _read_csv(folder / "node-label.csv.gz", np.int64).reshape(-1)
     return RawGraph(edges, y, np.atleast_2d(x), "features as in the file")

@@ -63,7 +63,6 @@ def side_by_side(datasets: Sequence[Dataset]) -> Dataset:
         split=tuple(np.diff(classes).tolist()),
         preprocessing="; ".join([*spans, projection]),
         remark="; ".join([projection, *(f"{one.name}: {one.remark}" for one in datasets if one.remark)]),
-        beyond_task=any(one.beyond_task for one in datasets),
         known_hash=hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
         facts=facts | {"domain": np.repeat(np.arange(len(datasets)), sizes)},
     )

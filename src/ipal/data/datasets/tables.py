@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from ipal.data.dataset import FACTS
 from ipal.data.datasets.readers import RawGraph
 from ipal.data.feature_names import BETWEEN, category
-from ipal.data.labels import WHOLE, file_labels, is_missing, truth_as_numbers, written
+from ipal.data.labels import WHOLE, is_missing, truth_as_numbers, written
 from ipal.data.names import TABLES
-from ipal.errors import CapacityError, DataError, say_unused, shortened
+from ipal.errors import DataError, say_unused, shortened
 from ipal.system import free_memory
 from ipal.system.files import is_file, open_plain
 from ipal.system.optional import need_extra
@@ -111,13 +111,6 @@ class Table:
             return np.array([float(value) if written(value) else np.nan for value in values], dtype=np.float64)
         raise self.refused(name, f"values of the type {' and '.join(sorted(kind.__name__ for kind in kinds))}")
 
-    def numbers(self, name: str) -> NDArray[np.float64]:
-        """A column of which nothing but numbers is expected."""
-        column = self.column(name)
-        if isinstance(column, list) or column.ndim > 1:
-            raise self.refused(name, "text" if isinstance(column, list) else "vectors")
-        return column
-
     def refused(self, name: str, held: str) -> DataError:
         return DataError(
             f"The column {shortened(name)} of {self.where} holds {held}: make it numbers or text, or leave it out."
@@ -141,12 +134,8 @@ def read_table(path: Path) -> Table:
         with open_plain(path) as file:
             read = _read_parquet if path.suffix.lower() == ".parquet" else _read_csv
             return read(file, path.name)
-    except FileNotFoundError:
-        raise
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): give a CSV or Parquet file.") from error
-    except CapacityError as error:
-        raise CapacityError(f"{path}: {error}") from error
 
 
 def _named(names: Sequence[str], where: str) -> list[str]:
@@ -159,7 +148,7 @@ def _named(names: Sequence[str], where: str) -> list[str]:
 
 
 def _read_csv(file: BinaryIO, where: str) -> Table:
-    free_memory.need(A_LETTER * file.seek(0, io.SEEK_END), "it", SMALLER)
+    free_memory.need(A_LETTER * file.seek(0, io.SEEK_END), where, SMALLER)
     file.seek(0)
     try:
         with io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
@@ -197,7 +186,7 @@ def _read_parquet(file: BinaryIO, where: str) -> Table:
         names = _named(source.schema_arrow.names, where)
         # As many values as it claims to hold, of all its columns.
         claimed = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
-        free_memory.need(16 * claimed, "it", SMALLER)
+        free_memory.need(16 * claimed, where, SMALLER)
         read = source.read(columns=names)
         read.validate(full=True)
         return Table(where, {name: read[name].to_numpy() for name in names})
@@ -246,10 +235,7 @@ def pair_in(folder: Path) -> list[Path]:
 
 def read_tables(nodes: Path, edges: Path, roles: Roles | None = None) -> RawGraph:
     """Of a table of nodes and a table of edges."""
-    try:
-        return assembled(read_table(nodes), read_table(edges), roles or Roles())
-    except FileNotFoundError as error:
-        raise DataError(f"The table {error.filename} does not exist.") from error
+    return assembled(read_table(nodes), read_table(edges), roles or Roles())
 
 
 def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
@@ -268,11 +254,7 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
                 f"Rows {row + 1} and {place[word] + 1} of {nodes.where} are both '{shortened(word)}': keep one."
             )
     ids = np.array(words, dtype=np.int64 if all(WHOLE.fullmatch(word) for word in words) else np.str_)
-    try:
-        y = nodes.words(mine["label"]) if "label" in mine else [""] * nodes.rows
-        labels = file_labels(np.array(y, dtype=object), nodes.rows)
-    except DataError as error:
-        raise DataError(f"{nodes.where}: {error}") from error
+    y = nodes.words(mine["label"]) if "label" in mine else [""] * nodes.rows
     others = [name for name in nodes.columns if name not in mine.values()]
     chosen = others if roles.features is None else roles.features
     if lacking := {*chosen} - {*others}:
@@ -280,13 +262,13 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     x, columns = _features([name for name in others if name in chosen], nodes)
     return RawGraph(
         edges=np.array([_ends(place, edges, theirs[end], nodes.where) for end in ("source", "target")], dtype=np.int64),
-        y=labels,
+        y=np.array(y, dtype=object),
         x=x,
         preprocessing="features as in the table",
-        edge_weight=edges.numbers(theirs["weight"]) if "weight" in theirs else None,
+        edge_weight=np.asarray(edges.column(theirs["weight"])) if "weight" in theirs else None,
         ids=None if ids.dtype.kind == "i" and np.array_equal(ids, np.arange(len(ids))) else ids,
         columns=columns,
-        **{fact: nodes.numbers(mine[fact]) for fact in FACTS if fact in mine},
+        **{fact: np.asarray(nodes.column(mine[fact])) for fact in FACTS if fact in mine},
     )
 
 

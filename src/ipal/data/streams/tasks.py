@@ -289,9 +289,7 @@ class GraphSequence(TaskStream):
                 f"The stream '{self.name}' needs several graphs, and this dataset is one: name more with commas, as "
                 "--dataset cora-ml,dblp, or add an array 'domain' of whole numbers to its .npz file."
             )
-        first = self.seed % number if self.settings.first == "seed" else self.settings.first
-        if first >= number:
-            raise DataError(f"protocol.stream.first is {first}, but the graphs are 0 to {number - 1}: set one of them.")
+        first = self.seed if self.settings.first == "seed" else self.settings.first
         again = [label for label in order if len(np.unique(which[self.y == label])) > 1]
         if again:
             raise DataError(

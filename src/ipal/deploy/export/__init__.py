@@ -1,36 +1,35 @@
 """A learned model as one ONNX file, which runs without this library and without torch.
 
-traced.py    a graph as tensors, over which torch traces the model's own prediction
-check.py     comparison of the file with the model
+torch traces the model's own prediction, over a graph as tensors (traced.py). The file is then compared with the model
+on random graphs.
 """
 
 import json
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ipal._version import __version__
-from ipal.deploy.export.check import GRAPHS, TOLERANCE, check
+from ipal.data.graph import checked_graph
 from ipal.deploy.export.traced import Inference
-from ipal.errors import CapacityError, ConfigError, shortened
+from ipal.errors import CapacityError, ConfigError, StoreError, shortened
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, model_of
 from ipal.system.files import written_whole
 from ipal.system.optional import need_extra
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnxruntime import InferenceSession
 
-__all__ = ["GRAPHS", "TOLERANCE", "export_onnx", "onnx_model"]
+__all__ = ["export_onnx", "onnx_model"]
 
 OPSET = 18
-IR_VERSION = 8
-"""As old as the opset allows: older runtimes read it too."""
 MOST_BYTES = 2**31 - 2**20
 """An ONNX file is one protobuf message, which has to stay below 2 GiB."""
 EDGES = (
@@ -38,11 +37,16 @@ EDGES = (
     "self-loops and repeated edges make no difference"
 )
 WEIGHTS = "; edge_weight is finite and 0 or more, a repeated edge has the mean of its weights"
+TOLERANCE = 1e-4
+"""Largest difference allowed: of scores, as a share of the largest score of a graph; of probabilities, as they are."""
+GRAPHS = 20
+MOST_NODES = 40
+
+Given = dict[str, NDArray[Any]]
+"""x, edge_index, and perhaps edge_weight."""
 
 
-def export_onnx(
-    learner: Learner | Model, path: str | Path, *, graphs: int = GRAPHS, edge_weights: bool = False
-) -> dict[str, Any]:
+def export_onnx(learner: Learner | Model, path: str | Path, *, edge_weights: bool = False) -> dict[str, Any]:
     """Write a model to an ONNX file, after a comparison of both on random graphs.
 
     Parameters
@@ -51,8 +55,6 @@ def export_onnx(
         What is exported.
     path : str or Path
         The file.
-    graphs : int, default=20
-        How many random graphs file and model are compared on.
     edge_weights : bool, default=False
         Whether weights of edges are a third input; without it, all edges weigh one.
 
@@ -67,7 +69,7 @@ def export_onnx(
         file.write(content)
         file.flush()
         # Checked as written to disk, before it gets its name.
-        apart = check(model, Path(file.name), graphs, weighted=edge_weights)
+        apart = check(model, Path(file.name), weighted=edge_weights)
     nodes = f"float32 (nodes, {len(model.labels)})"
     return {
         "file": str(path),
@@ -78,7 +80,7 @@ def export_onnx(
         "inputs": {"x": f"float32 (nodes, {model.num_features})", "edge_index": "int64 (2, edges)"}
         | ({"edge_weight": "float32 (edges)"} if edge_weights else {}),
         "outputs": {"scores": nodes, "probabilities": nodes, "predicted": "int64 (nodes), places in classes"},
-        "graphs": graphs,
+        "graphs": GRAPHS,
         "largest_difference": apart,
         "tolerance": TOLERANCE,
     }
@@ -97,7 +99,7 @@ def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
         "method": model.name,
         "classes": json.dumps(model.labels),
         "num_features": str(model.num_features),
-        "feature_names": json.dumps(model.schema.columns),
+        "feature_names": json.dumps(model.columns),
         "edges": EDGES + WEIGHTS * edge_weights,
         "opset": str(OPSET),
         "tolerance": f"{TOLERANCE:g} of the largest score",
@@ -109,56 +111,112 @@ def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
 
 
 @torch.no_grad()
-def _traced(model: Model, edge_weights: bool) -> "ModelProto":
+def _traced(model: Model, edge_weights: bool) -> Any:
     """What torch's exporter makes of the model's prediction, without its notes on where it found each operation."""
     x = torch.ones(5, model.num_features, device=model.device)
     inputs = {"x": x, "edge_index": torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]], device=model.device)}
-    inputs |= {"edge_weight": torch.ones(4, device=model.device)} if edge_weights else {}
-    free = {"x": {0: "nodes"}, "edge_index": {1: "edges"}, "edge_weight": {0: "edges"}}
+    sizes = {"x": {0: "nodes"}, "edge_index": {1: "edges"}}
+    if edge_weights:
+        inputs["edge_weight"], sizes["edge_weight"] = torch.ones(4, device=model.device), {0: "edges"}
     module = Inference(model).eval()
     module(**inputs)  # what follows from the memory is computed now, and no part of the trace
-    any_size = torch.export.Dim.DYNAMIC
+    logged = logging.root.manager.disable
     try:
-        with _quiet():
-            program = torch.export.export(
-                module, (), inputs, dynamic_shapes={name: dict.fromkeys(free[name], any_size) for name in inputs}
+        with warnings.catch_warnings():  # what torch's exporter says about itself
+            warnings.simplefilter("ignore")
+            logging.disable(logging.WARNING)
+            traced = torch.onnx.export(
+                module,
+                kwargs=inputs,
+                dynamic_shapes=sizes,
+                output_names=["scores", "probabilities", "predicted"],
+                opset_version=OPSET,
+                verbose=False,
             )
-            size = sum(one.nbytes for one in (*program.state_dict.values(), *program.constants.values()))
-            if size > MOST_BYTES:
-                raise CapacityError(
-                    f"This model takes {size / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: train a smaller one."
-                )
-            names = ["scores", "probabilities", "predicted"]
-            traced = torch.onnx.export(program, output_names=names, opset_version=OPSET, verbose=False)
-    except (torch.onnx.OnnxExporterError, torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
+    except (torch.onnx.OnnxExporterError, RuntimeError) as error:
         raise ConfigError(
             f"The method '{model.name}' cannot be exported: torch cannot trace its predictions "
             f"({shortened(str(error), 200)})."
         ) from error
+    finally:
+        logging.disable(logged)
     assert traced is not None, "nothing was written to a file"
-    made: ModelProto = traced.model_proto
-    made.ir_version, made.producer_name, made.producer_version = IR_VERSION, "ipal", __version__
-    graph = made.graph
-    del graph.value_info[:]
-    for node in graph.node:
+    made = traced.model_proto
+    size = sum(len(one.raw_data) for one in made.graph.initializer)
+    if size > MOST_BYTES:
+        raise CapacityError(
+            f"This model takes {size / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: train a smaller one."
+        )
+    del made.graph.value_info[:]
+    for node in made.graph.node:
         del node.metadata_props[:]
-    for value in graph.input:
-        for place, name in free[value.name].items():
-            value.type.tensor_type.shape.dim[place].dim_param = name
-    for value in graph.output:
-        value.type.tensor_type.shape.dim[0].dim_param = "nodes"
     return made
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what torch's exporter says about itself."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(before)
+# ---------------------------------------------------------------------- compared with the model
+
+
+def random_graphs(count: int, num_features: int, seed: int = 0, *, weighted: bool = False) -> Iterator[Given]:
+    """So many graphs: some of one node, some without edges; with self-loops, repeated edges and isolated nodes."""
+    random = np.random.default_rng(seed)
+    for number in range(count):
+        n = 1 if number % 3 == 2 else int(random.integers(2, MOST_NODES + 1))
+        edges = random.integers(0, n, (2, 0 if number % 4 == 3 else int(random.integers(1, 4 * n + 1))))
+        edges = np.concatenate([edges, edges[:, ::3], edges[::-1, ::5]], axis=1)
+        x = random.standard_normal((n, num_features), dtype=np.float32)
+        if number % 2:  # as a bag of words: few nonzero values, none negative, some nodes without any
+            x = np.maximum(x - 1, 0)
+            x[random.random(n) < 0.1] = 0
+        given: Given = {"x": x, "edge_index": edges}
+        if weighted:
+            m = edges.shape[1]
+            drawn = random.uniform(0.01, 3, m) * random.choice([0, 1], m, p=[0.1, 0.9])
+            given["edge_weight"] = drawn.astype(np.float32)
+        yield given
+
+
+def check(model: Model, file: Path, *, weighted: bool = False) -> dict[str, float]:
+    """Run both on random graphs; the largest differences, or an error if one is larger than `TOLERANCE`."""
+    from onnxruntime import InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+    session = InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    drawn = random_graphs(GRAPHS, model.num_features, weighted=weighted)
+    apart = [difference(model, session, given) for given in drawn]
+    return {what: max(one[what] for one in apart) for what in apart[0]}
+
+
+def difference(model: Model, session: "InferenceSession", given: Given) -> dict[str, float]:
+    """The difference on one graph: of scores as a share of the largest, and of probabilities."""
+    scores, probabilities, predicted = session.run(["scores", "probabilities", "predicted"], given)
+    with torch.no_grad():
+        weights = given.get("edge_weight")
+        graph = model.checked(checked_graph(given["x"], given["edge_index"], undirected=False, weights=weights))
+        own, calibrated = model.scores_and_probabilities(graph)
+        # From the same scores: where scores are large, probabilities magnify their rounding.
+        same_scores = model.calibrated(model.probabilities(torch.from_numpy(scores).to(own), graph)).cpu().numpy()
+    true = own.cpu().numpy()
+    if not np.isfinite(true).all():
+        raise StoreError(
+            "The model itself gives NaN or infinite scores, and was not exported: its training went astray."
+        )
+    scale = float(np.abs(true).max()) or 1.0
+    missed = true.max(axis=1) - np.take_along_axis(true, predicted[:, None], axis=1)[:, 0]  # above zero only for ties
+    by_scores = _largest(scores - true) / scale
+    wrong = {
+        "scores": by_scores,
+        "probabilities": _largest(probabilities - same_scores),
+        "predicted classes": float(missed.max()) / scale / 2,
+    }
+    for what, size in wrong.items():
+        if not size <= TOLERANCE:
+            raise StoreError(
+                f"The exported file gives other {what} than the model (by {size:.1g}, allowed are {TOLERANCE:g}), and "
+                f"was not kept: the method '{model.name}' predicts in a way that the export does not know."
+            )
+    return {"scores": by_scores, "probabilities": _largest(probabilities - calibrated.cpu().numpy())}
+
+
+def _largest(difference: NDArray[Any]) -> float:
+    return float(np.abs(difference).max())

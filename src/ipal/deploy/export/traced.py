@@ -48,11 +48,14 @@ class TracedGraph(TensorCompute):
         is_new = torch.cat([pair[:1] >= 0, pair[1:] != pair[:-1]])
         weight = is_new.to(x.dtype)
         if edge_weight is not None:
+            # Looking up place 1 of one number refuses what is negative, infinite or NaN.
+            is_sound = (edge_weight >= 0) & (edge_weight < torch.inf)
+            given = edge_weight + edge_weight.new_zeros(1).index_select(0, torch.where(is_sound, 0, 1))
             is_edge, loops = (ends[0] != ends[1]).to(x.dtype), torch.ones_like(nodes, dtype=x.dtype)
             place = is_new.long().cumsum(0) - 1
             sums, times = (
-                torch.zeros_like(weight).index_add(0, place, torch.cat([given, loops]).index_select(0, order))
-                for given in (_sound(edge_weight) * is_edge, is_edge)
+                torch.zeros_like(weight).index_add(0, place, torch.cat([one, loops]).index_select(0, order))
+                for one in (given * is_edge, is_edge)
             )
             mean = (sums / times.clamp_min(1)).index_select(0, place)
             weight = torch.where(mean >= TINY, mean * weight, 0.0)
@@ -130,12 +133,11 @@ class TracedInput(LayerInput):
     graph: TracedGraph
     values: Tensor
 
-    def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
         # Propagated where rows are narrower: before or after the product.
         narrow = weight.shape[0] < weight.shape[1]
         z = self.values if narrow else self.values @ weight
         sums = self.graph.sums(z, norm)
-        sums = sums if own is None else sums + z * own
         return sums @ weight if narrow else sums
 
     def own(self, weight: Tensor) -> Tensor:
@@ -163,9 +165,3 @@ class Inference(nn.Module):
         if self.power != 1:
             probabilities = sharpened(probabilities, self.power)
         return scores, probabilities, scores.argmax(dim=1)
-
-
-def _sound(weight: Tensor) -> Tensor:
-    """The weights; looking up place 1 of one number refuses what is negative, infinite or NaN."""
-    is_sound = (weight >= 0) & (weight < torch.inf)
-    return weight + weight.new_zeros(1).index_select(0, torch.where(is_sound, 0, 1))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
@@ -21,8 +21,9 @@ from starlette.requests import ClientDisconnect
 
 from ipal._version import __version__
 from ipal.deploy.serving.bodies import JSON, NPZ, GraphBody, Limits
-from ipal.deploy.serving.served import ExplainOptions, OverloadError, Served
-from ipal.errors import StoreError
+from ipal.deploy.serving.served import ExplainOptions, Served, overload
+from ipal.errors import IpalError, StoreError
+from ipal.system.arrays import MalformedError, TooLargeError
 
 VERSION = "x-model-version"
 ALWAYS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -31,7 +32,7 @@ POLL = 1.0
 """Seconds between two looks at the model's file; after a reload that failed twice as many, and so on."""
 LONGEST_PAUSE = 10.0
 NOTHING = "There is nothing here: POST /predict or /explain, GET /memory, /health, /metrics, or read /docs."
-PATHS = {"/", "/docs", "/openapi.json", "/health", "/reload", "/predict", "/explain", "/memory", "/metrics"}
+PATHS = {"/docs", "/openapi.json", "/health", "/reload", "/predict", "/explain", "/memory", "/metrics"}
 ABOUT = (
     "A model that predicts the classes of nodes; GET /memory says which. It keeps no graph: a request carries what is "
     "needed. A prediction depends on all nodes within `hops` of /memory, and on their degrees: send a whole graph; or "
@@ -101,7 +102,6 @@ class Server:
         ProcessCollector(registry=of)
         self._requests = Counter("ipal_requests", "Requests by path and status.", ("path", "status"), registry=of)
         self._seconds = Histogram("ipal_request_seconds", "From header to answer.", ("path",), registry=of)
-        self._in_flight = Gauge("ipal_requests_in_flight", "Requests that are being read or answered.", registry=of)
         self._nodes = Counter("ipal_nodes_predicted", "Nodes that were predicted, rejected ones too.", registry=of)
         self._rejected = Counter("ipal_nodes_rejected", "Nodes said to be of none of the known classes.", registry=of)
         self._reloads = Counter("ipal_reloads", "Replacements of the model, done or failed.", ("outcome",), registry=of)
@@ -149,14 +149,14 @@ class Server:
                 answer = await asyncio.wrap_future(self.served.ask(body, kind, explain))
         except TimeoutError as error:
             sentence = f"There was no answer within {self.limits.seconds:g} seconds (--timeout): send fewer nodes."
-            raise OverloadError(sentence) from error
+            raise overload(sentence) from error
         finally:
             self.held -= len(body)
             with suppress(BufferError):  # a late prediction may still use it
                 body.clear()
         self._nodes.inc(answer.nodes)
         self._rejected.inc(answer.rejected)
-        return Response(answer.content, answer.status, {VERSION: answer.version}, JSON)
+        return Response(answer.content, headers={VERSION: answer.version}, media_type=JSON)
 
     async def _receive(self, request: Request, body: bytearray) -> None:
         """Read the whole body within the limits of size and time."""
@@ -171,7 +171,7 @@ class Server:
                     if len(body) + len(chunk) > most:
                         raise too_large
                     if self.held + len(chunk) > AT_ONCE * most:
-                        raise OverloadError("Too many large requests are on their way: try again later.")
+                        raise overload("Too many large requests are on their way: try again later.")
                     self.held += len(chunk)
                     body += chunk
         except TimeoutError as error:
@@ -182,16 +182,15 @@ class Server:
         """Middleware: metrics, headers of every answer, and unexpected errors as one sentence."""
         path = request.url.path if request.url.path in PATHS else "other"
         begin, status = time.perf_counter(), "gone"  # where the client disconnects
-        with self._in_flight.track_inprogress():
-            try:
-                response = await call_next(request)
-                status = str(response.status_code)
-            except ClientDisconnect:
-                response = Response()  # nobody reads it
-            except Exception:
-                log.exception("Unexpected error")
-                response = JSONResponse({"error": "Internal server error: the server's log says more."}, 500)
-                status = "500"
+        try:
+            response = await call_next(request)
+            status = str(response.status_code)
+        except ClientDisconnect:
+            response = Response()  # nobody reads it
+        except Exception:
+            log.exception("Unexpected error")
+            response = JSONResponse({"error": "Internal server error: the server's log says more."}, 500)
+            status = "500"
         self._seconds.labels(path).observe(time.perf_counter() - begin)
         self._requests.labels(path, status).inc()
         response.headers.update(ALWAYS)
@@ -248,8 +247,9 @@ def right_token(token: str) -> Callable[..., Awaitable[None]]:
 
 async def refused(_: Request, error: Exception) -> Response:
     """An error as one sentence."""
-    if isinstance(error, OverloadError):
-        return JSONResponse({"error": str(error)}, 503, {"retry-after": "1"})
+    if isinstance(error, IpalError):
+        status = 400 if isinstance(error, MalformedError) else 413 if isinstance(error, TooLargeError) else 422
+        return JSONResponse({"error": str(error)}, status)
     if isinstance(error, RequestValidationError):
         first, known = error.errors()[0], ", ".join(ExplainOptions.model_fields)
         sentence = f"The option '{str(first['loc'][-1])[:40]}' in the address: {first['msg']} (there are {known})."
@@ -269,21 +269,18 @@ async def following(app: FastAPI) -> AsyncIterator[None]:
 
 def make_app(
     model: Path,
-    limits: Limits | None = None,
+    limits: Limits,
     *,
     token: str | None = None,
     hosts: Collection[str] | None = None,
     threads: int = 1,
-    directed: bool | None = None,
 ) -> FastAPI:
     """The application that serves the model in a file; close its `state.server.served` at the end.
 
     With a token, every route but /health, /docs and /openapi.json requires it, and there is /reload. `hosts` are the
-    allowed Host headers, None for any. `directed` is the default for requests without that option, None for how the
-    model learned.
+    allowed Host headers, None for any.
     """
-    limits = limits or Limits()
-    server = Server(Served(model, limits, threads, directed), limits)
+    server = Server(Served(model, limits, threads), limits)
     app = FastAPI(
         title="Predictions over HTTP",
         description=ABOUT,
@@ -291,7 +288,7 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
         dependencies=[Depends(right_host(hosts))],
-        exception_handlers=dict.fromkeys((StarletteHTTPException, RequestValidationError, OverloadError), refused),
+        exception_handlers=dict.fromkeys((StarletteHTTPException, RequestValidationError, IpalError), refused),
         lifespan=following,
     )
     app.state.server = server
@@ -319,10 +316,6 @@ def make_app(
     @app.get("/health", summary="Whether the server is up; needs no token")
     async def health() -> Health:
         return Health(status="ok", version=server.version, current=server.served.is_current)
-
-    @app.get("/", include_in_schema=False)
-    async def front() -> Response:
-        return RedirectResponse("/docs")
 
     if token is not None:
 

@@ -164,7 +164,7 @@ class Question:
 
 
 def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: bool = False) -> Question:
-    """Parse a body of content type JSON or NPZ; `directed` is the default."""
+    """Parse a body of content type JSON or NPZ; `directed` is what edges are where it does not say."""
     try:
         arrays, options = _json(body, limits) if kind == JSON else _npz(body, limits)
     except ValidationError as error:
@@ -258,17 +258,14 @@ def _check_nodes(n: int, limits: Limits) -> None:
 
 def _with_degree(graph: Graph, degree: NDArray[Any], weighted: bool) -> Graph:
     """`degree` counts edges; where they are `weighted`, it is the sum of their weights."""
-    here = graph.neighbours.degree
-    if degree.shape != here.shape or degree.max() > (np.finfo(np.float32).max if weighted else MOST_NEIGHBOURS):
-        raise DataError(f"degree must be {graph.num_nodes} numbers, one per node, none larger than in any graph.")
+    here, most = graph.neighbours.degree, np.finfo(np.float32).max if weighted else MOST_NEIGHBOURS
+    if degree.shape != here.shape or not ((degree >= here * (1 - ROUNDING)) & (degree <= most)).all():
+        raise DataError(
+            f"degree must be {graph.num_nodes} numbers, none larger than in any graph: how many nodes point to each in "
+            "the whole graph, at least as many as here."
+        )
     if not weighted and not (degree == np.floor(degree)).all():
         raise DataError("degree must hold whole numbers where edges have no weights.")
-    if not (enough := degree >= here * (1 - ROUNDING if weighted else 1)).all():
-        node = int(enough.argmin())
-        raise DataError(
-            f"degree says that {degree[node]:g} nodes point to node {node} in the whole graph, but {here[node]} do "
-            "here."
-        )
     whole = degree if weighted else degree.astype(np.int64)
     return Graph(graph.x, replace(graph.neighbours, whole_degree=whole), symmetric=graph.symmetric)
 
@@ -291,35 +288,28 @@ def table_of_zeros(body: bytes | bytearray) -> tuple[sp.csr_array, bytes] | None
     if opening is None or end < 0:
         return None
     rows = BETWEEN_ROWS.split(bytes(body[opening.end() : end]))
-    first = ZERO.search(rows[0])
-    if first is None:
+    n, width, first = len(rows), rows[0].count(b",") + 1, ZERO.search(rows[0])
+    if first is None or any(row.count(b",") + 1 != width for row in rows):
         return None
     zero, comma = first[1], first[2]
-    width = rows[0].count(b",") + 1
-    no_other = comma.join([zero] * width)
-    others, columns, numbers = [0], list[NDArray[np.int64]](), list[bytes]()
-    for row in rows:
-        characters = np.frombuffer(row, np.uint8)
-        commas = np.flatnonzero(characters == ord(","))
-        places = np.unique(np.searchsorted(commas, np.flatnonzero(characters > ord("0"))))
-        if len(commas) != width - 1 or MOSTLY_ZERO * len(places) >= width:
-            return None
-        starts = np.where(places > 0, commas[places - 1] + len(comma), 0).tolist()
-        stops = np.where(places < width - 1, commas[places.clip(max=len(commas) - 1)], len(row)).tolist()
-        zeros = [row[i:j] for i, j in zip([0, *stops], [*starts, len(row)], strict=True)]
-        if zero.join(zeros) != no_other:
-            return None
-        others.append(others[-1] + len(places))
-        columns.append(places)
-        numbers += [row[i:j] for i, j in zip(starts, stops, strict=True)]
+    text = comma.join(rows)
+    characters = np.frombuffer(text, np.uint8)
+    commas = np.flatnonzero(characters == ord(","))
+    places = np.unique(np.searchsorted(commas, np.flatnonzero(characters > ord("0"))))
+    if MOSTLY_ZERO * len(places) >= n * width:
+        return None
+    starts = np.where(places > 0, commas[places - 1] + len(comma), 0).tolist()
+    stops = np.where(places < len(commas), commas[places.clip(max=len(commas) - 1)], len(text)).tolist()
+    zeros = [text[i:j] for i, j in zip([0, *stops], [*starts, len(text)], strict=True)]
+    if zero.join(zeros) + comma != (zero + comma) * (n * width):
+        return None
+    numbers = b",".join(text[i:j] for i, j in zip(starts, stops, strict=True))
     try:
-        values = np.array(ANY_NUMBERS.validate_json(b"[" + b",".join(numbers) + b"]"), dtype=np.float64)
+        values = np.array(ANY_NUMBERS.validate_json(b"[" + numbers + b"]"), dtype=np.float64)
     except ValidationError:
         return None
-    if len(values) != len(numbers):
+    if len(values) != len(places):
         return None
     with np.errstate(over="ignore"):  # overflows become infinite, which is refused
-        parts = values.astype(np.float32), np.concatenate(columns), np.array(others)
-    table = sp.csr_array(parts, shape=(len(rows), width))
-    table.eliminate_zeros()
+        table = sp.csr_array((values.astype(np.float32), np.divmod(places, width)), shape=(n, width))
     return table, b"".join([body[: opening.start(1)], b"null", body[end + 2 :]])

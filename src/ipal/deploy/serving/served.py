@@ -16,18 +16,17 @@ import scipy.sparse as sp
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
+from starlette.exceptions import HTTPException
 
-from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.deploy.predict import predict
 from ipal.deploy.serving.bodies import Limits, Question, read_question
-from ipal.errors import DataError, IpalError, StoreError
-from ipal.estimator.explain import explained
+from ipal.errors import DataError, StoreError
+from ipal.estimator.explain import explain
 from ipal.estimator.files import loaded
 from ipal.estimator.model import Model
-from ipal.estimator.open_world.scores import SMOOTHED
+from ipal.estimator.open_world.calibration import SMOOTHED
 from ipal.state.snapshot import Snapshot, content_of
-from ipal.system.arrays import MalformedError, TooLargeError
 
 DIGITS = 6  # of a probability in a response
 
@@ -45,17 +44,17 @@ class ExplainOptions(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """A response, its counts for the metrics, and the model that gave it."""
+    """An answer as JSON, its counts for the metrics, and the model that gave it."""
 
-    status: int
     content: bytes
     version: str
     nodes: int = 0
     rejected: int = 0
 
 
-class OverloadError(Exception):
+def overload(sentence: str) -> HTTPException:
     """Too much is going on: it may be better in a second."""
+    return HTTPException(503, sentence, {"retry-after": "1"})
 
 
 # ---------------------------------------------------------------------- one model
@@ -68,8 +67,6 @@ class Loaded:
     model: Model
     version: str
     """The beginning of the SHA-256 digest of its file."""
-    directed: bool
-    """Of requests that do not say."""
     limits: Limits
 
     def facts(self) -> dict[str, Any]:
@@ -80,28 +77,25 @@ class Loaded:
             "method": model.name,
             "classes": model.classes_.tolist(),
             "features": model.num_features,
-            "feature_names": list(model.schema.columns),
+            "feature_names": list(model.columns),
             "hops": model.reach,
             "hops_to_reject": model.reach + SMOOTHED,
-            "directed": self.directed,
+            "directed": model.directed,
             **model.memory_report(),
         }
 
     def answer(self, body: Body, kind: str, explain: ExplainOptions | None) -> Reply:
-        """A prediction, or an explanation where one is asked for; an error is a reply, too."""
+        """A prediction, or an explanation where one is asked for."""
         try:
-            question = read_question(body, kind, self.limits, self.directed)
-            if explain is not None:
-                return self._replied(explanation(self.model, question, explain))
-            return self._predicted(question)
-        except IpalError as error:
-            status = 400 if isinstance(error, MalformedError) else 413 if isinstance(error, TooLargeError) else 422
-            return Reply(status, to_json({"error": str(error)}), self.version)
+            question = read_question(body, kind, self.limits, self.model.directed)
+            if explain is None:
+                return self._predicted(question)
+            return self._replied(explanation(self.model, question, explain))
         except MemoryError:
-            raise OverloadError("There is too little memory for this request now: send a smaller graph.") from None
+            raise overload("There is too little memory for this request now: send a smaller graph.") from None
 
     def _replied(self, content: dict[str, Any], nodes: int = 0, rejected: int = 0) -> Reply:
-        return Reply(200, to_json({"version": self.version, **content}), self.version, nodes, rejected)
+        return Reply(to_json({"version": self.version, **content}), self.version, nodes, rejected)
 
     def _predicted(self, question: Question) -> Reply:
         """The class of a rejected node is null."""
@@ -129,8 +123,7 @@ def explanation(model: Model, question: Question, options: ExplainOptions) -> di
         raise DataError("reject, coverage and probabilities are of predictions: leave them out.")
     by_name = {str(label): label for label in model.labels}
     against = None if options.against is None else by_name.get(options.against, options.against[:40])
-    found = explained(model, question.graph, int(question.nodes[0]), against)
-    return found.as_plain_data(options.top, features=model.schema.columns or None)
+    return explain(model, question.graph, int(question.nodes[0]), against=against).as_plain_data(options.top)
 
 
 # ---------------------------------------------------------------------- the one in use
@@ -139,9 +132,9 @@ def explanation(model: Model, question: Question, options: ExplainOptions) -> di
 class Served:
     """Answers requests by the model in a file, as it was at the beginning or at the last `reload`; one at a time."""
 
-    def __init__(self, path: Path, limits: Limits, threads: int = 1, directed: bool | None = None) -> None:
+    def __init__(self, path: Path, limits: Limits, threads: int = 1) -> None:
         torch.set_num_threads(threads)
-        self._path, self._limits, self._directed = path, limits, directed
+        self._path, self._limits = path, limits
         self._places = threading.BoundedSemaphore(1 + limits.waiting)
         self._thread = ThreadPoolExecutor(1, "answers", torch.set_num_threads, (threads,))
         self._stamp = self._on_disk()
@@ -150,7 +143,7 @@ class Served:
     def ask(self, body: Body, kind: str, explain: ExplainOptions | None = None) -> "Future[Reply]":
         """A future of the reply for a request body; it can be cancelled while it is queued."""
         if not self._places.acquire(blocking=False):
-            raise OverloadError("Too many requests are waiting for an answer: try again later.")
+            raise overload("Too many requests are waiting for an answer: try again later.")
         # By the model that is in use when the answer begins.
         answer = self._thread.submit(lambda: self.loaded.answer(body, kind, explain))
         answer.add_done_callback(lambda _: self._places.release())
@@ -164,16 +157,15 @@ class Served:
             if _version(content) != before:
                 self.loaded = self._load(content)
         except Exception as error:
-            why = str(error) if isinstance(error, IpalError) else repr(error)
+            why = f"{type(error).__name__}: {error}"
             raise StoreError(f"The model was not replaced, {before} goes on, not what the file holds: {why}") from error
         self._stamp = stamp
 
     def _load(self, content: bytes) -> Loaded:
         model = loaded(Snapshot.of(content, self._path), self._path)
         x = sp.csr_array(np.ones((2, model.num_features), dtype=np.float32))
-        predict(model, Graph(x, Neighbours.none(2), symmetric=True))  # all libraries are loaded then, too
-        directed = model.schema.directed if self._directed is None else self._directed
-        return Loaded(model, _version(content), directed, self._limits)
+        predict(model, Graph(x, np.zeros((2, 0), dtype=np.int64), symmetric=True))  # all libraries are loaded then, too
+        return Loaded(model, _version(content), self._limits)
 
     @property
     def is_current(self) -> bool:

@@ -19,10 +19,6 @@ from ipal.deploy.serving.bodies import Limits
 from ipal.errors import ConfigError
 from ipal.system.cores import cores
 
-KEEP_ALIVE = 5
-"""Seconds until an idle connection is closed after an answer."""
-STARTING = 60  # seconds that a process has to load what it needs
-LARGEST_HEADER = 2**16
 BACKLOG = 1024
 SHORTEST_TOKEN = 16
 OTHER_FILES = 128
@@ -87,9 +83,8 @@ def http_config(app: Any, limits: Limits, workers: int = 1) -> uvicorn.Config:
         server_header=False,
         backlog=BACKLOG,
         limit_concurrency=limits.connections,
-        h11_max_incomplete_event_size=LARGEST_HEADER,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_worker_healthcheck=STARTING,
+        h11_max_incomplete_event_size=2**16,
+        timeout_worker_healthcheck=60,  # seconds that a process has to load what it needs
         timeout_graceful_shutdown=int(3 * limits.seconds) + 1,
     )
 
@@ -100,25 +95,23 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | None = None,
-    limits: Limits | None = None,
+    limits: Limits,
     threads: int | None = None,
-    directed: bool | None = None,
     workers: int = 1,
     started: Callable[[str, dict[str, Any]], None] = print,
 ) -> None:
     """Serve the model in a file until a signal, then finish the current requests.
 
-    `started` gets the address and what is served; `directed` is a default; workers are processes that share the
-    threads, by default one per core. Each follows the model's file.
+    `started` gets the address and what is served; workers are processes that share the threads, by default one per
+    core. Each follows the model's file.
     """
-    limits = limits or Limits()
     check_access(host, token)
     check_connections(limits.connections)
     in_url = f"[{host}]" if ":" in host else host.lower()
     # Without a token, pages of other sites in a browser on this machine must be kept out.
     hosts = None if token is not None else {"localhost", "127.0.0.1", "[::1]", in_url}
     each = max(1, (threads or cores()) // workers)
-    factory = partial(make_app, model, limits, token=token, hosts=hosts, threads=each, directed=directed)
+    factory = partial(make_app, model, limits, token=token, hosts=hosts, threads=each)
     with listen(host, port, limits.seconds) as listener:
         app = factory()  # here in any case: a model that cannot be loaded is said at once
         served = app.state.server.served

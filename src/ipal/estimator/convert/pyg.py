@@ -1,8 +1,8 @@
 """From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`.
 
-Read are `x`, the edges (`edge_index` with `edge_weight`, or `adj_t` with its values), `y`, `train_mask`, `test_mask`,
-`forget_mask` and `new_y`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not used, and that is said once.
-Floating-point numbers of any width become float32.
+Read are `x`, `edge_index`, `edge_weight`, `y`, `train_mask`, `test_mask`, `forget_mask` and `new_y`. What else is said
+about edges (`NOT_USED`) is not used, and that is said once. Floating-point numbers of any width become
+float32.
 """
 
 from collections.abc import Collection
@@ -10,47 +10,38 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from ipal.data.graph import EDGE_PARTS_NOT_USED, Given, Graph, Nodes, checked_graph
+from ipal.data.graph import Features, Given, Graph, Nodes, checked_graph
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import Label, Labels, file_labels, is_missing, labelled, whole_numbers
 from ipal.data.task import LabelledNodes, Task
-from ipal.errors import DataError, say_unused
-from ipal.estimator.convert.arrays import as_numpy, entries, given_features, is_sparse
+from ipal.errors import DataError, say_unused, shortened
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
 READS = (
-    "a Data of PyTorch Geometric, a networkx graph, a SciPy sparse matrix with x=features and y=labels, two tables "
-    "(nodes, edges) of pandas, a dict of arrays (x, edge_index, y), or the path of a file or folder"
+    "a Data of PyTorch Geometric (of a HeteroData its to_homogeneous()), a networkx graph, two tables (nodes, edges) "
+    "of pandas, a dict of arrays (x, edge_index, y), or the path of a file or folder"
 )
 """What `graph_from` takes."""
+NOT_USED = ("edge_attr", "edge_type")
 
 
 def graph_of(data: "Data | GraphData", *, undirected: bool = False) -> Graph:
     """Features and edges of a `Data`; edges are taken as they are, directed where they are, unless said otherwise."""
-    kind = one_kind(data)
     if isinstance(data, Graph) or not hasattr(data, "x"):
+        kind = type(data).__name__
         raise DataError(f"A {kind} is not read as it is: pass data = ipal.graph_from(…), which takes {READS}.")
     if data.x is None:
         raise DataError("The graph has no features: set data.x (nodes x features, dense or sparse).")
     x = given_features(data.x)
-    edges, weights = _edges(data, x.shape[0] if x.ndim else 0)
+    edges, weights = _edges(data)
     names = data.columns if isinstance(data, GraphData) else ()
     return checked_graph(x, edges, undirected=undirected, weights=weights, columns=names)
-
-
-def one_kind(data: Any) -> str:
-    """The name of its type; of a graph with several kinds of nodes a sentence."""
-    if "HeteroData" in {kind.__name__ for kind in type(data).__mro__}:
-        raise DataError(
-            "A HeteroData has several kinds of nodes: make one graph of it by data.to_homogeneous(), with features of "
-            "one width."
-        )
-    return type(data).__name__
 
 
 def both_ways(data: "Data") -> "Data":
@@ -60,29 +51,21 @@ def both_ways(data: "Data") -> "Data":
     made, graph = copy(data), graph_of(data, undirected=True)
     weights = None if graph.edge_weight is None else torch.from_numpy(graph.edge_weight)
     edges = {"edge_index": torch.from_numpy(graph.edges), "edge_weight": weights}
-    for name, value in (edges | dict.fromkeys(("adj_t", *EDGE_PARTS_NOT_USED))).items():
+    for name, value in (edges | dict.fromkeys(NOT_USED)).items():
         made[name] = value
     return made
 
 
-def _edges(data: Any, n: int) -> tuple[NDArray[Any], Given]:
-    """Edges between n nodes and their weights as they are given, not checked; none where nothing says them."""
-    for name in EDGE_PARTS_NOT_USED:
+def _edges(data: Any) -> tuple[NDArray[Any], Given]:
+    """Edges and their weights as they are given, not checked; none where nothing says them."""
+    for name in NOT_USED:
         if getattr(data, name, None) is not None:
             say_unused(f"data.{name}; an edge counts by edge_weight alone")
-    given, adj_t, weights = (getattr(data, name, None) for name in ("edge_index", "adj_t", "edge_weight"))
-    if adj_t is not None:
-        if given is not None or weights is not None:
-            raise DataError(
-                "Edges are said twice, by adj_t and by edge_index or edge_weight: keep the right one, and remove the "
-                "other with del data.adj_t or del data.edge_index."
-            )
-        found, values = entries(adj_t, "adj_t", n)
-        return found[::-1], values
-    if is_sparse(given) or (given is None and getattr(data, "adj", None) is not None):
+    given, weights, *matrices = (getattr(data, name, None) for name in ("edge_index", "edge_weight", "adj", "adj_t"))
+    if is_sparse(given) or (given is None and any(matrix is not None for matrix in matrices)):
         raise DataError(
             "Edges are a list of pairs: make edge_index of a matrix A by to_edge_index(A)[0], "
-            "from_scipy_sparse_matrix(A)[0] or dense_to_sparse(A)[0] of torch_geometric.utils."
+            "from_scipy_sparse_matrix(A)[0] or dense_to_sparse(A)[0] of torch_geometric.utils; adj_t is A transposed."
         )
     edges = np.zeros((2, 0), dtype=np.int64) if given is None else as_numpy(given, "edge_index")
     return edges, None if weights is None else as_numpy(weights, "edge_weight")
@@ -192,3 +175,59 @@ def given_mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]
         f"{chosen.shape}: take one column, data.{name}[:, 0], make 0 and 1 data.{name}.bool(), or numbers of nodes "
         f"index_to_mask(numbers, size={n}) of torch_geometric.utils."
     )
+
+
+# ---------------------------------------------------------------------- arrays and tensors of every kind
+
+
+def is_sparse(values: Any) -> bool:
+    """Whether it is a sparse matrix, of PyTorch or of SciPy."""
+    return values.layout != torch.strided if isinstance(values, torch.Tensor) else bool(sp.issparse(values))
+
+
+def as_numpy(values: Any, name: str) -> NDArray[Any]:
+    """A dense array; sparse ones are filled in."""
+    try:
+        if isinstance(values, torch.Tensor):
+            values = values.detach().cpu().to_dense().resolve_conj().resolve_neg()
+            has_twin = values.dtype in (torch.float32, torch.float64) or not values.is_floating_point()
+            values = values.numpy() if has_twin else values.float().numpy()
+        array: NDArray[Any] = values.toarray() if sp.issparse(values) else np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataError(f"{name} cannot be made an array: it needs values, in rows of the same length.") from error
+    return array
+
+
+def as_sparse(matrix: Any, name: str) -> sp.csr_array:
+    """A sparse matrix, each place once."""
+    try:
+        if sp.issparse(matrix):
+            return sp.csr_array(matrix)
+        found = matrix.detach().cpu().to_sparse(layout=torch.sparse_coo).coalesce()
+        ends = tuple(found.indices().numpy())
+        return sp.coo_array((as_numpy(found.values(), name), ends), shape=tuple(matrix.shape)).tocsr()
+    except (RuntimeError, ValueError) as error:
+        raise DataError(f"{name} cannot be read: make it a sparse tensor of numbers on the CPU.") from error
+
+
+def given_features(x: Any, name: str = "data.x") -> Features:
+    """Features, dense or sparse, in 32 bits."""
+    values = as_sparse(x, name) if is_sparse(x) and x.ndim == 2 else as_numpy(x, name)
+    if values.dtype.kind not in "fiub":
+        raise DataError(
+            f"The features must be a table of numbers, nodes by features; these are of the type {values.dtype}: "
+            "encode them, as with sklearn.preprocessing.OneHotEncoder."
+        )
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        if isinstance(values, np.ndarray):
+            return np.ascontiguousarray(values, dtype=np.float32)
+        return sp.csr_array(values).astype(np.float32)
+
+
+def single(given: Any, what: str) -> Any:
+    """A label or a node that was given: one value, not several."""
+    is_single = isinstance(given, np.generic | np.ndarray | torch.Tensor) and given.ndim == 0
+    value = given.item() if is_single else given
+    if not isinstance(value, int | float | str):
+        raise DataError(f"{what} is named by a whole number or a string, not by {shortened(given)}.")
+    return value

@@ -16,8 +16,7 @@ from ipal.data.datasets.tables import Roles, Table, assembled, read_tables
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import NO_NAME
 from ipal.errors import ConfigError, DataError, shortened
-from ipal.estimator.convert.arrays import as_numpy, entries, given_features, is_sparse
-from ipal.estimator.convert.pyg import READS, both_ways, one_a_node, one_kind
+from ipal.estimator.convert.pyg import READS, as_numpy, both_ways, given_features, is_sparse, one_a_node
 
 MORE = ("edge_weight", "ids", *FACTS)
 ARRAYS = ("x", "edge_index", "y", *MORE)
@@ -29,8 +28,6 @@ def graph_from(
     edges: Any = None,
     /,
     *,
-    x: Any = None,
-    y: Any = None,
     directed: bool = False,
     features: Sequence[str] | None = None,
     id: str | None = None,
@@ -42,13 +39,12 @@ def graph_from(
     """A graph that `partial_fit`, `predict` and the other methods take, from what there is.
 
     The same nodes and edges give the same graph, whatever they are read from: PyTorch Geometric's `Data`, a networkx
-    graph (attributes of nodes are features and `label`, of edges `weight`), a SciPy sparse matrix or an array A
-    (A[i, j] is the weight of the edge from i to j) with features `x` and labels `y`, a table of nodes and a table of
-    edges (pandas, a dict of columns, or paths of CSV or Parquet files), a dict of arrays, and whatever the command
-    reads by name or path. What ipal has read before is passed on as it is.
+    graph (attributes of nodes are features and `label`, of edges `weight`), a table of nodes and a table of edges
+    (pandas, a dict of columns, or paths of CSV or Parquet files), a dict of arrays, and whatever the command reads by
+    name or path. What ipal has read before is passed on as it is.
 
-    **Edges run both ways unless** `directed=True`, also those of a networkx `DiGraph`, of a matrix that is not
-    symmetric and of a `Data` with edges in one direction only.
+    **Edges run both ways unless** `directed=True`, also those of a networkx `DiGraph` and of a `Data` with edges in
+    one direction only.
 
     **All nodes that have a label are marked for training.** To learn some of them, as those of one month:
     `dataclasses.replace(graph, train_mask=is_new)`; what is in `train_mask` again is learned again.
@@ -56,13 +52,9 @@ def graph_from(
     Parameters
     ----------
     graph : object
-        The graph, its adjacency matrix, its table of nodes, or a path.
+        The graph, its table of nodes, or a path.
     edges : object, optional
         The table of edges, where `graph` is the table of nodes.
-    x : array of shape (n_nodes, n_features), optional
-        Features of an adjacency matrix.
-    y : array of shape (n_nodes,), optional
-        Labels of an adjacency matrix; None, NaN, "" or -1 where a node has none.
     directed : bool, default=False
         Whether edges run one way, from source to target.
     features : sequence of str, optional
@@ -83,9 +75,6 @@ def graph_from(
     """
     said = {"id": id, "label": label, "source": source, "target": target, "weight": weight}
     roles = _roles({role: name for role, name in said.items() if name is not None}, features)
-    is_matrix = is_sparse(graph) or isinstance(graph, np.ndarray | torch.Tensor)
-    if (x is not None or y is not None) and not is_matrix:
-        raise ConfigError("x= and y= go with an adjacency matrix: other graphs bring their own features and labels.")
     if not isinstance(directed, bool):
         raise ConfigError(f"directed is True (edges run one way) or False (both ways), not {shortened(directed)}.")
     packages = {kind.__module__.partition(".")[0] for kind in type(graph).__mro__}
@@ -95,19 +84,16 @@ def graph_from(
         return GraphData.of(graph)
     if isinstance(graph, str | os.PathLike) and edges is None:
         return GraphData.of(load_to_predict(os.fspath(graph), undirected=not directed))
-    kind = one_kind(graph)
     if "torch_geometric" in packages and hasattr(graph, "edge_index"):
         return graph if directed else both_ways(graph)
     if edges is not None:
         raw = _of_tables(graph, edges, roles)
     elif "networkx" in packages:
         raw = _of_networkx(graph, roles)
-    elif is_matrix:
-        raw = _of_matrix(graph, x, y)
     elif isinstance(graph, Mapping) and "edge_index" in graph:
         raw = _of_arrays(graph)
     else:
-        raise DataError(f"A graph cannot be made of a {kind}: pass {READS}.")
+        raise DataError(f"A graph cannot be made of a {type(graph).__name__}: pass {READS}.")
     return GraphData.of(checked("the graph", raw, undirected=not directed))
 
 
@@ -174,29 +160,17 @@ def _of_networkx(graph: Any, roles: Roles) -> RawGraph:
     return assembled(Table("the networkx graph", columns), Table("the table of edges", edges), roles)
 
 
-def _of_matrix(matrix: Any, x: Any, y: Any) -> RawGraph:
-    edges, weights = entries(matrix, "An adjacency matrix")
-    return _raw(edges, x, y, matrix.shape[0], edge_weight=weights.astype(np.float64))
-
-
 def _of_arrays(arrays: Mapping[str, Any]) -> RawGraph:
     unknown = [name for name in arrays if name not in ARRAYS]
     if unknown:
         raise DataError(f"A graph has no part '{unknown[0]}': a dict of arrays has {', '.join(ARRAYS)}.")
-    more = {name: as_numpy(arrays[name], name) for name in MORE if arrays.get(name) is not None}
     x, y = arrays.get("x"), arrays.get("y")
     if x is None and y is None:
         raise DataError("A dict of arrays needs x (nodes by features), or at least y: how many nodes are there?")
-    n = as_numpy(y, "y").size if x is None else None
-    return _raw(as_numpy(arrays["edge_index"], "edge_index"), x, y, n, **more)
-
-
-def _raw(edges: Any, x: Any, y: Any, n: int | None, **parts: Any) -> RawGraph:
-    """Of arrays; n is the number of nodes, None where the features say it."""
     found = None if x is None else given_features(x, "x")
-    if found is not None and (found.ndim != 2 or n not in (None, found.shape[0])):
+    if found is not None and found.ndim != 2:
         raise DataError(f"x must be nodes by features, one row per node; this one has the shape {found.shape}.")
-    rows = n if found is None else int(found.shape[0])
-    assert rows is not None, "it is one or the other"
-    labels = np.full(rows, NO_NAME) if y is None else one_a_node(y, rows, "y")
-    return RawGraph(edges, labels, found, "features as given", **parts)
+    n = as_numpy(y, "y").size if found is None else int(found.shape[0])
+    labels = np.full(n, NO_NAME) if y is None else one_a_node(y, n, "y")
+    parts: dict[str, Any] = {name: as_numpy(arrays[name], name) for name in MORE if arrays.get(name) is not None}
+    return RawGraph(as_numpy(arrays["edge_index"], "edge_index"), labels, found, "features as given", **parts)

@@ -16,17 +16,18 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.checks import require
 from ipal.backend.finite import check_scores
+from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
-from ipal.engine.trainer import finished, fit_task
+from ipal.engine.trainer import finished, fit_task, numbered
 from ipal.errors import CapacityError, DataError, NonFiniteError
-from ipal.estimator.open_world.scores import own_shares, smoothed
 from ipal.methods.base import LeavesOneOut, UsualMargins
 from ipal.methods.classifier import predicts_by_network_alone
 from ipal.nn.margins import LEAST, log_probabilities, margins
@@ -42,6 +43,8 @@ ENOUGH = 256
 """Nodes: further copies are made until so many were asked."""
 LEVELS = 64
 """Quantiles that are kept of each score."""
+SMOOTHED = 2
+"""How often novelty is averaged over neighbours: nodes of an unknown class are often neighbours."""
 POWERS = np.linspace(math.log(1e-3), math.log(1e3), 56)
 """Logarithms of powers at which it is measured how sure a model is."""
 
@@ -147,11 +150,6 @@ class Calibration:
         found: Tensor = (self.margin + since).sort(dim=1).values
         return found
 
-    def quantile(self, values: Tensor, weights: Tensor, level: float) -> float:
-        """Of values (…, LEVELS), which stand for so many nodes (…) each."""
-        ordered, shares = _distribution(values, weights)
-        return float(np.interp(level, shares, ordered))
-
     def shares_below(self, novelty: NDArray[np.float64], nodes: Tensor) -> NDArray[np.float64]:
         """The share of known nodes that are less novel: between 0 and 1, and never the same for different values."""
         ordered, shares = _distribution(self.novelty, self.weights(nodes).sum(dim=1))
@@ -185,11 +183,36 @@ def _distribution(values: Tensor, weights: Tensor) -> tuple[NDArray[np.float64],
 # ---------------------------------------------------------------------- how it is found
 
 
+def smoothed(values: Tensor, graph: Graph, times: int = SMOOTHED) -> Tensor:
+    """Means over each node and its in-neighbours, so many times."""
+    matrix, counts = _with_loops(graph)
+    found = values.numpy()
+    for _ in range(times):
+        found = (matrix @ found) / counts
+    return torch.from_numpy(found)
+
+
+def own_shares(graph: Graph) -> Tensor:
+    """The weight of a node's own value in its `smoothed` one."""
+    matrix, counts = _with_loops(graph)
+    means = sp.diags_array(1 / counts) @ matrix
+    return torch.from_numpy(np.asarray(means.multiply(means.T).sum(axis=1)).reshape(-1))
+
+
+def _with_loops(graph: Graph) -> tuple[sp.csr_array, np.ndarray]:
+    matrix = graph.adjacency.astype(np.float64) + sp.eye_array(graph.num_nodes, format="csr")
+    return matrix, np.diff(matrix.indptr).astype(np.float64)
+
+
+def quantile(values: Tensor, weights: Tensor, level: Any) -> NDArray[np.float64]:
+    """Of values (…, LEVELS), which stand for so many nodes (…) each."""
+    ordered, shares = _distribution(values, weights)
+    return np.asarray(np.interp(level, shares, ordered))
+
+
 def quantiles(values: Tensor, weights: Tensor) -> Tensor:
     """LEVELS of them, evenly spaced, of values that count so much each: (1, LEVELS)."""
-    ordered, shares = _distribution(values[:, None], weights)
-    levels = (np.arange(LEVELS) + 0.5) / LEVELS
-    return torch.from_numpy(np.interp(levels, shares, ordered)).float()[None]
+    return torch.from_numpy(quantile(values[:, None], weights, (np.arange(LEVELS) + 0.5) / LEVELS)).float()[None]
 
 
 class Asked(NamedTuple):
@@ -252,14 +275,14 @@ def _asked(model: Model, task: Task) -> tuple[Asked, Tensor]:
 
 def _left_out(model: Model, method: LeavesOneOut, task: Task, random: np.random.Generator) -> Asked:
     """Some nodes, each by the model that it did not teach; its neighbours are as they are."""
-    numbered = model.numbered(task)
-    rows = torch.from_numpy(numbered.labels)
+    known = numbered(task, model.labels)
+    rows = torch.from_numpy(known.labels)
     several = np.flatnonzero(model.nodes_of_classes()[rows].numpy() > 1)
     some = torch.from_numpy(np.sort(random.permutation(several)[:MOST]))
     if not len(some):
         raise DataError("No node can be left out: every class has one.")
     nodes = torch.from_numpy(task.nodes)[some]
-    scores = method.left_out(model.state.memory, numbered, some, model.compute)
+    scores = method.left_out(model.state.memory, known, some, model.compute)
     own = model.novelty(scores, task.graph)
     _, everyone = model.scores_and_novelty(task.graph)
     novelty = smoothed(everyone, task.graph)[nodes] + own_shares(task.graph)[nodes] * (own - everyone[nodes])
@@ -279,7 +302,7 @@ def _taught_without(model: Model, task: Task, aside: NDArray[np.bool_]) -> Model
 
 def _set_aside(model: Model, task: Task, aside: NDArray[np.bool_]) -> Asked:
     """Nodes that a copy of a model did not learn."""
-    nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(model.numbered(task).labels[aside])
+    nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(numbered(task, model.labels).labels[aside])
     scores, novelty = model.scores_and_novelty(task.graph)
     logs = log_probabilities(model.probabilities(scores, task.graph)).cpu()[nodes]
     check_scores(logs)

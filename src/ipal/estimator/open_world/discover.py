@@ -1,5 +1,6 @@
 """New classes among rejected nodes: groups of nodes that lie together, ready to be named and learned."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,13 @@ from numpy.typing import NDArray
 
 from ipal.data.graph import Nodes
 from ipal.errors import ConfigError, shortened
-from ipal.estimator.model import Fitted, Model, model_of
+from ipal.estimator.model import Model, model_of
 from ipal.estimator.open_world.unknown import rejected
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
+
+    from ipal.estimator.learner import Learner
 
 MOST = 20
 """Groups that are tried, where their number is not given."""
@@ -41,7 +44,7 @@ class Candidate:
 
 
 def discover(
-    learner: Fitted | Model, data: "Data", reject: float = 0.05, classes: int | None = None
+    learner: "Learner | Model", data: "Data", reject: float = 0.05, classes: int | None = None
 ) -> list[Candidate]:
     """Rejected nodes in groups, each perhaps a new class: k-means on the main components of embeddings.
 
@@ -81,26 +84,22 @@ def discover(
     rows = PCA(min(COMPONENTS, *rows.shape), random_state=seed).fit_transform(rows)
     some = np.random.default_rng(seed).permutation(len(rows))[:COMPARED]
 
-    def grouped(number: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        found = KMeans(number, n_init=2, random_state=seed).fit(rows)
-        labels = found.labels_
-        apart = np.zeros(len(rows))
-        if 1 < len(np.unique(labels[some])) < len(some):
-            apart[some] = silhouette_samples(rows[some], labels[some])
-        return labels, apart, found.cluster_centers_
+    def grouped(number: int) -> tuple[KMeans, NDArray[np.float64]]:
+        """Groups, and the silhouettes of some of the nodes."""
+        means = KMeans(number, n_init=2, random_state=seed).fit(rows)
+        labels = means.labels_[some]
+        is_comparable = 1 < len(np.unique(labels)) < len(some)
+        return means, silhouette_samples(rows[some], labels) if is_comparable else np.zeros(len(some))
 
     most = min(MOST, len(nodes) // FEWEST)
-    tried = [grouped(number) for number in ([min(classes, most)] if classes else range(1, most + 1))]
-    labels, apart, centres = max(tried, key=lambda one: float(one[1][some].mean()))
+    tried = map(grouped, [min(classes, most)] if classes else range(1, most + 1))
+    means, apart = max(tried, key=lambda one: float(one[1].mean()))
     found = []
-    for group in np.unique(labels):
-        own = np.flatnonzero(labels == group)
+    for group, centre in enumerate(means.cluster_centers_):
+        own, inside = np.flatnonzero(means.labels_ == group), apart[means.labels_[some] == group]
         if len(own) < FEWEST:
             continue
-        own = own[np.argsort(((rows[own] - centres[group]) ** 2).sum(axis=1), kind="stable")]
-        names, counts = np.unique(taken_for[own], return_counts=True)
-        order = np.argsort(-counts, kind="stable")[:3]
-        nearest = [(names[place].item(), float(counts[place] / len(own))) for place in order]
-        inside = np.isin(own, some)
-        found.append(Candidate(nodes[own], nearest, float(apart[own[inside]].mean()) if inside.any() else 0.0))
+        own = own[np.argsort(((rows[own] - centre) ** 2).sum(axis=1), kind="stable")]
+        nearest = [(name, count / len(own)) for name, count in Counter(taken_for[own].tolist()).most_common(3)]
+        found.append(Candidate(nodes[own], nearest, float(inside.mean()) if len(inside) else 0.0))
     return sorted(found, key=lambda one: -one.size)

@@ -8,18 +8,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.data.labels import Labels
 from ipal.errors import ConfigError, DataError, Qualified, shortened
-from ipal.estimator.model import Fitted, Model, model_of
-from ipal.estimator.open_world.calibration import FEWEST, Calibration
-from ipal.estimator.open_world.scores import smoothed
+from ipal.estimator.model import Model, model_of
+from ipal.estimator.open_world.calibration import FEWEST, Calibration, quantile, smoothed
 from ipal.nn.margins import MOST_MARGIN, log_probabilities, margins
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
 
+    from ipal.estimator.learner import Learner
 
-def score_unknown(learner: Fitted | Model, data: "Data") -> NDArray[np.float64]:
+
+def score_unknown(learner: "Learner | Model", data: "Data") -> NDArray[np.float64]:
     """Novelty score of every node: higher for nodes of classes that were never learned.
 
     Parameters
@@ -42,7 +42,7 @@ def score_unknown(learner: Fitted | Model, data: "Data") -> NDArray[np.float64]:
         return known.shares_below(smoothed(novelty, graph).numpy(), nodes)
 
 
-def predict_sets(learner: Fitted | Model, data: "Data", coverage: float = 0.9) -> NDArray[np.bool_]:
+def predict_sets(learner: "Learner | Model", data: "Data", coverage: float = 0.9) -> NDArray[np.bool_]:
     """Classes that every node may be of: its own is among them for about a given share of nodes.
 
     Parameters
@@ -60,7 +60,6 @@ def predict_sets(learner: Fitted | Model, data: "Data", coverage: float = 0.9) -
         Columns are in the order of `classes_`.
     """
     model = model_of(learner)
-    checked_share(coverage, "The coverage")
     return sets(model, model.predict_proba(data), coverage)
 
 
@@ -68,13 +67,6 @@ def rejected(model: Model, data: Any, share: float) -> NDArray[np.bool_]:
     """Which nodes are more novel than all but this share of known ones."""
     checked_share(share, "The share of known nodes that may be lost")
     return np.asarray(score_unknown(model, data) > 1 - share)
-
-
-def masked(labels: Labels, is_rejected: NDArray[np.bool_]) -> NDArray[Any]:
-    """Labels, None where rejected."""
-    found = labels.astype(object)
-    found[is_rejected] = None
-    return found
 
 
 def sets(model: Model, probabilities: NDArray[np.float32], coverage: float) -> NDArray[np.bool_]:
@@ -91,7 +83,7 @@ def sets(model: Model, probabilities: NDArray[np.float32], coverage: float) -> N
     known, nodes = required(model)
     margin, spread = (part.double().cpu() for part in model.usual_margins())
     every = margin[:, None] + spread[:, None] * known.margins_now[:, None]
-    least = known.quantile(every, known.weights(nodes), 1 - coverage) * model.calibrating_power
+    least = float(quantile(every, known.weights(nodes), 1 - coverage)) * model.calibrating_power
     logs = log_probabilities(torch.from_numpy(probabilities))
     return np.asarray((margins(logs) >= min(least, MOST_MARGIN)).numpy())
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.checks import require
-from ipal.data.csr import Neighbours, joined
+from ipal.data.csr import joined
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.system.memory_budget import Budget
@@ -63,7 +63,7 @@ def owned(task: Task) -> Task:
 
 def without_edges(task: Task) -> Task:
     """The same nodes, each alone with its self-loop."""
-    alone = Graph(task.graph.x, Neighbours.none(task.graph.num_nodes), symmetric=True)
+    alone = Graph(task.graph.x, np.zeros((2, 0), dtype=np.int64), symmetric=True)
     return Task(alone, task.nodes, task.labels)
 
 

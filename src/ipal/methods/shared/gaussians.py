@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Self
 
 import torch
@@ -80,16 +80,6 @@ class ClassGaussians:
     @property
     def count(self) -> Tensor:
         return self.prototypes.count
-
-    @cached_property
-    def _whitened(self) -> dict[float, tuple[Tensor, Tensor]]:
-        return {}
-
-    def whitened(self, s: float) -> tuple[Tensor, Tensor]:
-        """`whitening` of the covariances, computed once."""
-        if s not in self._whitened:
-            self._whitened[s] = whitening(self.covariance, s)
-        return self._whitened[s]
 
     def draw(self, classes: Tensor, roots: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """`k` embeddings of each of some classes, whose covariances have these roots: (classes * k, width)."""

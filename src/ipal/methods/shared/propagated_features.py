@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -68,15 +67,8 @@ class PropagatedFeatures(OnePass):
 
     def sums_of(self, task: Task, classes: int, compute: Compute) -> tuple[Tensor, Tensor]:
         """Sums of propagated features, and numbers of nodes, of every class."""
-        graph, rows, ones = task.graph, task.labels, np.ones(len(task.nodes), dtype=np.float32)
-        members = sp.csr_array((ones, (task.nodes, rows)), shape=(graph.num_nodes, classes)).toarray()
-        # M (P X) as (M P) X: to propagate members is a matter of classes, not of features.
-        members = compute.walked(graph, members, self.steps, self.restart, turned=True)
-        sums = np.zeros((classes, graph.num_features), dtype=np.float32)
-        for some, unit in compute.unit_rows(graph):
-            sums += (unit.T @ members[some]).T
-        counts = np.bincount(rows, minlength=classes)
-        return torch.from_numpy(sums).to(compute.device), torch.from_numpy(counts).to(compute.device)
+        counts = torch.bincount(compute.labels(task), minlength=classes)
+        return compute.class_sums(task, classes, self.steps, self.restart), counts
 
     def less(self, sums: FeatureSums, tasks: Sequence[Task], compute: Compute) -> FeatureSums:
         """Without the training nodes of tasks that were learned."""

@@ -111,12 +111,10 @@ class PrototypeMemory:
 
     def merged(self, places: Tensor, classes: int) -> "PrototypeMemory":
         """Classes pooled as in `learned`: class i becomes a part of class `places[i]` of so many."""
-        empty = PrototypeMemory.empty(self.mean.shape[1], self.mean.device).padded(classes)
-        count = empty.count.index_add(0, places, self.count)
-        share = (self.count / count[places]).to(self.mean.dtype)[:, None]
-        mean = empty.mean.index_add(0, places, share * self.mean)
-        spread = self.variance + (self.mean - mean[places]).square()
-        return PrototypeMemory(mean, empty.variance.index_add(0, places, share * spread), count)
+        found = PrototypeMemory.empty(self.mean.shape[1], self.mean.device).padded(classes)
+        for one in (slice(row, row + 1) for row in range(len(self))):
+            found = found.learned(places[one], self.mean[one], self.variance[one], self.count[one])
+        return found
 
     def draw(self, k: int, generator: torch.Generator) -> Tensor:
         """`k` embeddings from the Gaussian of every class: (classes * k, width)."""

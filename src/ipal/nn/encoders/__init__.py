@@ -5,10 +5,10 @@ import torch
 from ipal.config import EncoderConfig
 from ipal.nn.encoders.appnp import APPNP
 from ipal.nn.encoders.base import Encoder
-from ipal.nn.encoders.convolutions import GAT, GCN, GIN, SAGE, Linear, Skip
+from ipal.nn.encoders.convolutions import GAT, GCN, SAGE, Skip
 from ipal.system.plugins import Registry
 
-__all__ = ["APPNP", "ENCODERS", "GAT", "GCN", "GIN", "SAGE", "Encoder", "Linear", "Skip"]
+__all__ = ["APPNP", "ENCODERS", "GAT", "GCN", "SAGE", "Encoder", "Skip"]
 
 
 def _check(encoder: type[Encoder]) -> None:
@@ -17,7 +17,7 @@ def _check(encoder: type[Encoder]) -> None:
 
 ENCODERS: Registry[type[Encoder]] = Registry(
     "encoder",
-    own=(GCN, Linear, APPNP, SAGE, GAT, GIN, Skip),
+    own=(GCN, APPNP, SAGE, GAT, Skip),
     is_one=lambda thing: isinstance(thing, type) and issubclass(thing, Encoder),
     check=_check,
 )

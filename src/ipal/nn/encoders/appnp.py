@@ -1,14 +1,13 @@
 """Propagated features through linear layers: what is propagated is the same whatever is learned."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ipal.backend.operators import LayerInput
-from ipal.backend.propagated import DEFAULTS, Columns, Propagated
+from ipal.backend.propagated import Columns, Propagated, settled
 from ipal.config import EncoderConfig, TestGraph
 from ipal.errors import ConfigError
 from ipal.nn.encoders.base import Encoder, Parameters, Shapes
-from ipal.nn.encoders.convolutions import Linear
 from ipal.system import free_memory
 
 
@@ -26,7 +25,8 @@ class APPNP(Encoder):
     H^{(0)} are rows of features scaled to unit length and, where they have more columns than `hidden` divided by the
     number of restarts, projected to that many by a Gaussian matrix. This matrix follows from the place of the restart
     alone: it is the same in every network, and no part of what is saved. Rows of each H_r are scaled to unit length
-    again. Weights start as those of `linear`; a single layer is never wider than H.
+    again. Square weights start as the identity, others as an orthogonal random projection; a single layer is never
+    wider than H.
     """
 
     name = "appnp"
@@ -46,7 +46,7 @@ class APPNP(Encoder):
     @classmethod
     def parts(cls, num_features: int, config: EncoderConfig) -> tuple[Columns, ...]:
         """The columns of H."""
-        steps, restarts = _settled(config)
+        steps, restarts = settled(config.steps, config.restart)
         number = min(num_features, config.hidden // len(restarts))
         return tuple(
             Columns(num_features, number, number < num_features, number, steps, restart, seed=(place,))
@@ -60,11 +60,14 @@ class APPNP(Encoder):
 
     @classmethod
     def shapes(cls, fan_in: int, fan_out: int, config: EncoderConfig, *, is_last: bool) -> Shapes:
-        return Linear.shapes(fan_in, fan_out, config, is_last=is_last)
+        return {"weights": (fan_in, fan_out), "biases": (fan_out,)}
 
     @staticmethod
     def start(name: str, zeros: Tensor, generator: torch.Generator) -> Tensor:
-        return Linear.start(name, zeros, generator)
+        if zeros.dim() < 2:
+            return zeros
+        rows, columns = zeros.shape
+        return nn.init.eye_(zeros) if rows == columns else nn.init.orthogonal_(zeros, generator=generator)
 
     def layer(self, seen: LayerInput, p: Parameters) -> Tensor:
         return seen.own(p["weights"]).add_(p["biases"])
@@ -75,13 +78,13 @@ class APPNP(Encoder):
 
     @classmethod
     def settled(cls, config: EncoderConfig, test_graph: TestGraph) -> EncoderConfig:
-        steps, restarts = _settled(config, test_graph)
+        steps, restarts = settled(config.steps, config.restart, test_graph)
         return config.model_copy(update={"steps": steps, "restart": restarts})
 
     @classmethod
     def check(cls, config: EncoderConfig) -> None:
         super().check(config)
-        _, restarts = _settled(config)
+        _, restarts = settled(config.steps, config.restart)
         if config.hidden < len(restarts):
             raise ConfigError(
                 f"encoder.hidden is {config.hidden}, which {len(restarts)} restarts cannot share: set one column or "
@@ -90,12 +93,4 @@ class APPNP(Encoder):
 
     @classmethod
     def reach(cls, config: EncoderConfig) -> int:
-        return _settled(config)[0]
-
-
-def _settled(config: EncoderConfig, test_graph: TestGraph = "both") -> tuple[int, tuple[float, ...]]:
-    """Steps and restarts: those that are set, else by the graphs that are predicted."""
-    steps, restarts = DEFAULTS[test_graph]
-    if config.restart is not None:
-        restarts = config.restart if isinstance(config.restart, tuple) else (config.restart,)
-    return steps if config.steps is None else config.steps, restarts
+        return settled(config.steps, config.restart)[0]

@@ -9,7 +9,7 @@ from torch.nn.functional import layer_norm
 from ipal.backend.operators import LayerInput, Need
 from ipal.config import EncoderConfig
 from ipal.errors import ConfigError
-from ipal.nn.encoders.base import ACTIVATIONS, Encoder, Parameters, Shapes
+from ipal.nn.encoders.base import Encoder, Parameters, Shapes
 
 
 class GCN(Encoder):
@@ -32,29 +32,6 @@ class GCN(Encoder):
         return seen.aggregated(p["weights"]).add_(p["biases"])
 
 
-class Linear(GCN):
-    r"""Features propagated over the graph, times weights; a last activation is an option.
-
-    .. math:: H^{(l+1)} = \hat A H^{(l)} W^{(l)} + b^{(l)}
-
-    Source: Wu et al. 2019, "Simplifying Graph Convolutional Networks", with weights in every layer. Square weights
-    start as the identity, others as an orthogonal random projection: before any training, embeddings are propagated
-    features, projected once.
-    """
-
-    name = "linear"
-
-    @staticmethod
-    def start(name: str, zeros: Tensor, generator: torch.Generator) -> Tensor:
-        if zeros.dim() < 2:
-            return zeros
-        rows, columns = zeros.shape
-        return nn.init.eye_(zeros) if rows == columns else nn.init.orthogonal_(zeros, generator=generator)
-
-    def activated(self, values: Tensor, p: Parameters, *, is_last: bool) -> Tensor:
-        return super().activated(values, p, is_last=True) if is_last else values
-
-
 class SAGE(Encoder):
     r"""The mean over a node's neighbours and the node itself, each with weights of its own.
 
@@ -74,29 +51,6 @@ class SAGE(Encoder):
 
     def layer(self, seen: LayerInput, p: Parameters) -> Tensor:
         return seen.aggregated(p["weights"], "mean").add_(seen.own(p["own_weights"])).add_(p["biases"])
-
-
-class GIN(Encoder):
-    r"""The sum over a node's neighbours and, weighted by a learned number, the node itself, through two dense layers.
-
-    .. math:: h_i^{(l+1)} =
-        \sigma\Big(\mathrm{MLP}^{(l)}\big((1 + \epsilon^{(l)}) h_i^{(l)} + \sum_{j \in N(i)} h_j^{(l)}\big)\Big)
-
-    Source: Xu et al. 2019, "How Powerful are Graph Neural Networks?", Eq. 4.1. The number starts at zero. The first
-    dense layer is linear, so that it is applied before the sum. As PyTorch Geometric's `GINConv` with `train_eps`.
-    """
-
-    name = "gin"
-    needs = ("sum", "own")
-
-    @classmethod
-    def shapes(cls, fan_in: int, fan_out: int, config: EncoderConfig, *, is_last: bool) -> Shapes:
-        inner: Shapes = {"weights": (fan_in, fan_out), "biases": (fan_out,)}
-        return inner | {"epsilons": (1,), "outer_weights": (fan_out, fan_out), "outer_biases": (fan_out,)}
-
-    def layer(self, seen: LayerInput, p: Parameters) -> Tensor:
-        inner = seen.aggregated(p["weights"], "sum", own=p["epsilons"] + 1).add_(p["biases"])
-        return (ACTIVATIONS[self.activation](inner) @ p["outer_weights"]).add_(p["outer_biases"])
 
 
 class GAT(Encoder):

@@ -5,57 +5,28 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from ipal.report import paper, tables
 from ipal.report.cells import signless
 from ipal.report.collect import Comparison, ReportRow, Run
 from ipal.report.page import plots
-from ipal.report.page.plots import Chart, Fact, Page, PageSection, Spec
-from ipal.report.page.sections import matrix_spec
+from ipal.report.page.plots import Chart, Page, PageSection, Spec
 from ipal.report.page.single import flat
 from ipal.report.statistics import paired_interval, spread
 
 
 def several_runs(benches: Sequence[Comparison], runs: Sequence[Run], unread: Sequence[str] = ()) -> Page:
     """A comparison of benches, as they are, and of runs; `unread` are remarks on runs that are missing."""
-    grouped, clashes = comparisons(runs)
-    found = [*benches, *grouped]
-    every = [run for one in found for run in one.runs]
+    found = [*benches, *comparisons(runs)]
     datasets = sorted({one.title.partition(":")[0] for one in found})
     about_data = {f"{run.dataset}: {run.result.data.remark}": None for run in runs if run.result.data.remark}
     return Page(
-        title=f"{len(every)} runs compared",
-        verdict=_verdict(found),
+        title=f"{sum(len(one.runs) for one in found)} runs compared",
+        verdict=verdict(found[0]) if len(found) == 1 else f"{len(found)} comparisons, each with its best method.",
         subtitle=f"{', '.join(datasets)}. Runs that differ in the seed alone are one row.",
-        facts=[
-            Fact("runs", str(len(every)), "finished, each with its own folder"),
-            Fact("rows", str(sum(len(one.rows) for one in found)), "methods and settings, over seeds"),
-            Fact("graphs", str(len(datasets)), ", ".join(datasets)),
-        ],
-        warnings=[
-            *clashes,
-            *about_data,
-            *unread,
-            *(told for bench in benches for told in tables.remarks([bench])),
-        ],
+        warnings=[*about_data, *unread, *tables.remarks(benches)],
         sections=[_section(one, with_verdict=len(found) > 1) for one in found],
-        download={
-            "runs": [
-                {"run": run.name, "result": run.result.model_dump(mode="json", exclude_unset=True)} for run in every
-            ]
-        },
         name="runs",
     )
-
-
-def _verdict(found: Sequence[Comparison]) -> str:
-    """Of the one comparison, or how often which method is best."""
-    if len(found) == 1:
-        return verdict(found[0])
-    wins = Counter(one.best.title for one in found if one.best).most_common()
-    said = ", ".join(f"{title} in {number}" for title, number in wins)
-    return f"Of {len(found)} comparisons, best in AP: {said}." if said else "No comparison has a best row."
 
 
 def verdict(found: Comparison) -> str:
@@ -76,24 +47,22 @@ def verdict(found: Comparison) -> str:
 # ---------------------------------------------------------------------- runs as comparisons
 
 
-def comparisons(runs: Sequence[Run]) -> tuple[list[Comparison], list[str]]:
-    """Runs by graph and protocol; and warnings where runs on one graph have several protocols."""
+def comparisons(runs: Sequence[Run]) -> list[Comparison]:
+    """Runs by graph and protocol."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         same = [run.config.dataset, run.config.dataset_hash, run.rules]
         groups.setdefault(json.dumps(same, sort_keys=True), []).append(run)
-    made, clashes = [], dict[str, None]()
+    made = []
     for index, (first, *others) in enumerate(groups.values(), start=1):
         title, rivals = first.dataset, [one[0].rules for one in groups.values() if one[0].dataset == first.dataset]
         if len(rivals) > 1:
             odd = {name: rule for name, rule in first.rules.items() if any(other[name] != rule for other in rivals)}
             title += f": {tables.rules_in_words(odd) or 'another graph'}"
-            what = ", ".join(odd) or "the graph itself"
-            clashes[f"{first.dataset} has runs that differ in {what}: each protocol has a section of its own."] = None
         rows = _rows([first, *others])
         seeds = Counter(tuple(run.seed for run in row.runs) for row in rows).most_common(1)[0][0]
         made.append(Comparison(f"comparison{index}", first.config.dataset, title, rows, seeds))
-    return made, list(clashes)
+    return made
 
 
 def _rows(runs: Sequence[Run]) -> list[ReportRow]:
@@ -128,7 +97,7 @@ def _section(found: Comparison, with_verdict: bool) -> PageSection:
         found.name,
         found.title,
         lead=" ".join([verdict(found)] * with_verdict + ["AP and AF on test nodes in %, mean ± standard deviation."]),
-        content=[*shown, *([_dynamics(found), _matrices(found)] if found.runs else ())],
+        content=[*shown, *([_dynamics(found)] if found.runs else ())],
         notes=[
             tables.legend([found], compared=True),
             f"Protocol: {tables.rules_in_words(found.protocol)}.",
@@ -157,18 +126,5 @@ def _dynamics(found: Comparison) -> Chart:
         "AP after each task",
         "A line is the mean over seeds, its band one standard deviation to each side; the thick line is the best. "
         "Click a name to hide it, twice to see it alone.",
-        plots.spec(lines, 440, plots.axis("after learning", names=names), down),
-    )
-
-
-def _matrices(found: Comparison) -> Chart:
-    rows = [row for row in found.rows if row.runs]
-    return Chart(
-        f"{found.name}-matrix",
-        "Accuracy matrix",
-        "Mean over seeds: a row is a moment, a column a task that is tested.",
-        {},
-        [row.title for row in rows],
-        [matrix_spec(np.mean([run.matrix for run in row.runs], axis=0)) for row in rows],
-        next((index for index, row in enumerate(rows) if row is found.best), 0),
+        {"traces": lines, "height": 440, "x": {"title": "after learning", "names": names}, "y": down},
     )

@@ -5,14 +5,17 @@ replaced by the value of the point.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ipal.report.cells import CellTable
 from ipal.report.statistics import scale_from
 
 Spec = dict[str, Any]
-"""A chart as `static/charts.js` draws it: `traces`, `height`, and the axes `x` and `y`."""
+"""A chart as `static/charts.js` draws it: `traces`, `height`, and the axes `x` and `y`.
+
+Of an axis, `low` and `high` are its ends; `names` make it one of names, cut where they are long; `suffix`.
+"""
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,7 @@ class Chart:
     options: Sequence[str] = ()
     """To choose from what is shown."""
     changes: Sequence[Spec] = ()
-    """What each option puts in the place of the chart's own."""
-    chosen: int = 0
+    """What each option puts in the place of the chart's own; the last one is shown first."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,6 @@ class PageSection:
     key: str
     title: str
     lead: str = ""
-    facts: Sequence[Fact] = ()
     code: str = ""
     """A line to copy."""
     content: Sequence[Chart | CellTable] = ()
@@ -66,13 +67,11 @@ class Page:
     verdict: str
     """One sentence: what came out."""
     subtitle: str
-    facts: Sequence[Fact]
     warnings: Sequence[str]
     sections: Sequence[PageSection]
-    download: Any = field(repr=False)
-    """Everything known, as plain data."""
     name: str
     """Prefix of file names of downloads."""
+    facts: Sequence[Fact] = ()
 
 
 # ---------------------------------------------------------------------- charts
@@ -91,19 +90,10 @@ def tasks(count: int) -> list[str]:
     return [f"task {index + 1}" for index in range(count)]
 
 
-def spec(traces: Sequence[Spec], height: int, x: Spec, y: Spec, **more: Any) -> Spec:
-    """A chart of these traces."""
-    return {"traces": traces, "height": height, "x": x, "y": y, **more}
-
-
-def axis(title: str, **more: Any) -> Spec:
-    """`low` and `high` are its ends; `names` make it one of names, cut where they are long; `suffix`."""
-    return {"title": title, **more}
-
-
 def percent_axis(title: str, values: Values = (0,)) -> Spec:
     """From a round number below the lowest value to 100."""
-    return axis(title, low=scale_from(value for value in values if value is not None), high=102, suffix=" %")
+    low = scale_from(value for value in values if value is not None)
+    return {"title": title, "low": low, "high": 102, "suffix": " %"}
 
 
 def heat_map(
@@ -124,7 +114,8 @@ def heat_map(
     if len(rows) * len(columns) > LABELLED_CELLS:
         trace["digits"] = None
     height = 100 + (max(22, 340 // len(rows)) if len(rows) <= 20 else 12) * len(rows)
-    return spec([trace], min(max(height, 320), 980), axis(titles[1], names=columns), axis(titles[0], names=rows))
+    x, y = {"title": titles[1], "names": columns}, {"title": titles[0], "names": rows}
+    return {"traces": [trace], "height": min(max(height, 320), 980), "x": x, "y": y}
 
 
 def line(name: str, x: Sequence[Any], y: Values, index: int, hover: str, *, is_main: bool = False, **more: Any) -> Spec:

@@ -7,8 +7,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.evaluation.metrics import ACCURACIES, METRICS
-from ipal.report.cells import CellTable, count, number, table
+from ipal.evaluation.metrics import METRICS
+from ipal.report.cells import CellTable, number, table
 from ipal.report.collect import Run
 from ipal.report.page import plots
 from ipal.report.page.plots import Chart, PageSection, Spec
@@ -22,8 +22,6 @@ Counts = NDArray[np.int64]
 
 
 def accuracy_section(run: Run) -> PageSection:
-    name = run.result.protocol.accuracy
-    how = ACCURACIES[name].about if name in ACCURACIES else name
     among = {
         "class": "over all classes seen so far, without knowing the node's task",
         "task": "over the classes of the node's own task, which is known",
@@ -38,7 +36,7 @@ def accuracy_section(run: Run) -> PageSection:
     return PageSection(
         "accuracy",
         "Accuracy",
-        lead=f"On test nodes, {among}. A task's accuracy: {how}.",
+        lead=f"On test nodes, {among}. A task's accuracy is {run.result.protocol.accuracy}.",
         content=[matrix, _curve_chart(run), _metrics_table(run)],
     )
 
@@ -60,7 +58,7 @@ def _curve_chart(run: Run) -> Chart:
         "curve",
         "AP after each task",
         "The thick line is AP, the mean over the tasks seen so far; thin lines are these tasks.",
-        plots.spec(lines, 380, plots.axis("after learning", names=names), down),
+        {"traces": lines, "height": 380, "x": {"title": "after learning", "names": names}, "y": down},
     )
 
 
@@ -78,21 +76,15 @@ def _metrics_table(run: Run) -> CellTable:
 
 def classes_section(run: Run) -> PageSection:
     """Recall of every class after each task, and what its nodes are taken for."""
-    names, counts, task = run.confusion.classes, counts_of(run), run.task_of_class
-    # Of every class after every task; None before it is learned, and without test nodes.
-    after_task = [[row[place] for place, row in enumerate(shares(one))] for one in counts]
-    recalls = [[one[place] if place < len(one) else None for one in after_task] for place in range(len(names))]
-    by_task = [grouped(one, task[: len(one)], max(task[: len(one)]) + 1) for one in counts]
+    names = run.confusion.classes
+    counts = [counted(rows, len(names)) for rows in run.confusion.after_task]
+    percent = [shares(one) for one in counts]
+    recalls = [[one[place][place] for one in percent] for place in range(len(names))]
     return PageSection(
         "classes",
         "Classes",
         lead="Recall of a class: the share of its test nodes that are predicted as that class.",
-        content=[
-            _recall_chart(names, recalls),
-            _confusion_chart("task", plots.tasks(len(run.matrix)), by_task),
-            _confusion_chart("class", names, counts),
-            _class_table(run, counts[-1], recalls),
-        ],
+        content=[_recall_chart(names, recalls), _confusion_chart(names, counts)],
     )
 
 
@@ -108,59 +100,27 @@ def _recall_chart(names: Sequence[str], recalls: Sequence[plots.Values]) -> Char
     )
 
 
-def _confusion_chart(what: str, names: Sequence[str], counts: Sequence[Counts]) -> Chart:
-    """Which task or class is taken for which, after each task."""
-    titles = (f"true {what}", f"predicted {what}", "% of the row")
+def _confusion_chart(names: Sequence[str], counts: Sequence[Counts]) -> Chart:
+    """Which class is taken for which, after each task."""
+    titles = ("true class", "predicted class", "% of the row")
     hover = "{about} test nodes of {y} ({z:.1f} %)\nwere taken for {x}"
     specs = [
         plots.heat_map(
-            names[: len(one)], names[: len(one)], shares(one), titles, hover,
-            about=one.tolist(), about_title="nodes", scale="errors",
+            names, names, shares(one), titles, hover, about=one.tolist(), about_title="nodes", scale="errors"
         )
         for one in counts
-    ]  # fmt: skip
+    ]
     return Chart(
-        f"{what}-confusion",
-        f"Which {what} is taken for which",
-        f"Where the test nodes of a {what} end up. Right of the diagonal, old ones are taken for newer ones.",
+        "confusion",
+        "Which class is taken for which",
+        "Where the test nodes of a class end up. Right of the diagonal, old ones are taken for newer ones.",
         {},
         [f"after {name}" for name in plots.tasks(len(specs))],
         specs,
-        chosen=len(specs) - 1,
     )
 
 
-def _class_table(run: Run, counts: Counts, recalls: Sequence[plots.Values]) -> CellTable:
-    names, rows = run.confusion.classes, []
-    taught = run.result.retained.nodes_behind_class
-    for place, (name, task) in enumerate(zip(names, run.task_of_class, strict=True)):
-        first, last = recalls[place][task], recalls[place][-1]
-        wrong = np.where(np.arange(len(names)) == place, 0, counts[place])
-        rows.append(
-            (
-                name,
-                f"task {task + 1}",
-                count(taught[name]) if name in taught else "–",
-                count(int(counts[place].sum())),
-                number(first, 1),
-                number(last, 1),
-                number(None if first is None or last is None else last - first, 1),
-                f"{names[wrong.argmax()]} ({wrong.max()})" if wrong.any() else "–",
-            )
-        )
-    columns = ("class", "learned in", "taught by", "test nodes", "recall when learned %", "recall now %", "change")
-    return table("Classes after the last task", (*columns, "mostly taken for"), rows)
-
-
 # ---------------------------------------------------------------------- counts
-
-
-def counts_of(run: Run) -> list[Counts]:
-    """Confusions of the classes known after each task; where tasks overlap, also of later ones that were predicted."""
-    moments, task = run.confusion.after_task, run.task_of_class
-    predicted = [max((place + 1 for _, place, _ in rows), default=0) for rows in moments]
-    known = [max(sum(one <= after for one in task), further) for after, further in enumerate(predicted)]
-    return [counted(rows, number) for rows, number in zip(moments, known, strict=True)]
 
 
 def counted(rows: Iterable[tuple[int, int, int]], classes: int) -> Counts:
@@ -174,12 +134,6 @@ def counted(rows: Iterable[tuple[int, int, int]], classes: int) -> Counts:
 def shares(counts: Counts) -> list[list[float | None]]:
     """In percent of each row; None in a row without a node. On the diagonal is the recall of a class."""
     return [[round(100 * int(one) / total, 4) if (total := int(row.sum())) else None for one in row] for row in counts]
-
-
-def grouped(counts: Counts, group: Sequence[int], groups: int) -> Counts:
-    """Nodes by true and predicted group of classes, where `group` is that of each class."""
-    member = np.eye(groups, dtype=np.int64)[list(group)]
-    return np.asarray(member.T @ counts @ member)
 
 
 # ---------------------------------------------------------------------- training
@@ -201,20 +155,17 @@ def along_section(run: Run) -> PageSection | None:
         "along",
         "Accuracy along the stream",
         "Mean test accuracy over the tasks so far; AAUC is the mean of these points.",
-        plots.spec([line], 380, plots.axis("batches learned"), down, borders=borders),
+        {"traces": [line], "height": 380, "x": {"title": "batches learned"}, "y": down, "borders": borders},
     )
     lead = "Tasks came in batches of nodes, each seen once. The learner was also tested between them."
     return PageSection("along", "Along the stream", lead=lead, content=[chart])
 
 
-def training_section(run: Run) -> PageSection:
-    """The named loss terms, epoch by epoch."""
-    notes = [] if run.history else ["This run has no epochs, and so no loss to show."]
-    return PageSection("training", "Training", content=[_losses_chart(run)] if run.history else [], notes=notes)
-
-
-def _losses_chart(run: Run) -> Chart:
+def training_section(run: Run) -> PageSection | None:
+    """The named loss terms, epoch by epoch; None where nothing is trained."""
     history = run.history
+    if not history:
+        return None
     epochs, tasks = list(range(1, len(history) + 1)), [int(row["task"] or 0) for row in history]
     begins = [place for place, task in enumerate(tasks) if place == 0 or task != tasks[place - 1]]
     terms = [name for name in history[0] if name not in {"task", "epoch"}]
@@ -224,11 +175,12 @@ def _losses_chart(run: Run) -> Chart:
         )
         for index, term in enumerate(terms)
     ]
-    across, down = plots.axis("epochs, all tasks in a row"), plots.axis("value of the term", low=0)
+    across, down = {"title": "epochs, all tasks in a row"}, {"title": "value of the term", "low": 0}
     borders = [(place + 0.5, f"task {tasks[place] + 1}") for place in begins]
-    return Chart(
+    chart = Chart(
         "losses",
         "Loss terms over time",
         "Each term that the method adds up, as it was in each epoch; dotted lines are where a new task begins.",
-        plots.spec(lines, 380, across, down, together=True, borders=borders),
+        {"traces": lines, "height": 380, "x": across, "y": down, "together": True, "borders": borders},
     )
+    return PageSection("training", "Training", content=[chart])

@@ -1,7 +1,7 @@
 """The page of one run, with its sections on what it cost and how it was made."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from ipal.report.tables import as_text, as_yaml
 from ipal.system.units import many, size
 
 OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
-FOUND = ("dataset_hash", "plugins")
-"""What the graph and installed packages say by themselves."""
+FOUND = ("dataset_hash",)
+"""What the graph says by itself."""
 LEAST = 0.05
 """Points of accuracy that print as more than nothing."""
 
@@ -38,7 +38,6 @@ def one_run(run: Run) -> Page:
         facts=headline(run),
         warnings=[f"About this graph: {result.data.remark}"] if result.data.remark else [],
         sections=[found for section in sections if (found := section(run))],
-        download=run.as_plain(),
         name=run.name,
     )
 
@@ -80,17 +79,16 @@ def cost_section(run: Run) -> PageSection:
     lead = "By its method the model stores no raw node. What it does keep is all here."
     if retained.stores_exemplars:
         lead = "Raw nodes of earlier tasks are stored: anyone who has the model has them."
-    boxes = [
-        Fact("an epoch", seconds(run.costs["seconds_per_epoch"]), "mean over tasks"),
-        Fact("evaluation", seconds(timing.evaluation_seconds), "of the whole time, testing after every task"),
-        Fact("peak memory", size(run.costs["peak_bytes"]), "the most the process held"),
+    notes = [
+        f"An epoch took {seconds(run.costs['seconds_per_epoch'])}, all tests {seconds(timing.evaluation_seconds)}.",
+        f"The process held at most {size(run.costs['peak_bytes'])}. Measured on: {run.machine}.",
+        "'ipal audit RUN' shows what can be reconstructed from the model.",
     ]
-    notes = [f"Measured on: {run.machine}.", "'ipal audit RUN' shows what can be reconstructed from the model."]
     if (turns := timing.runs_taking_turns) > 1:
         notes.append(f"{turns} runs took turns in one process: times are those of this run, memory is that of all.")
     items = sorted(((item.what, item.bytes) for item in retained.items), key=lambda item: -item[1])
     kept = table("All that is kept", ("what", "size"), [(what, Cell(size(count), count)) for what, count in items])
-    return PageSection("cost", "Memory and time", lead=lead, facts=boxes, content=[kept], notes=notes)
+    return PageSection("cost", "Memory and time", lead=lead, content=[kept], notes=notes)
 
 
 def setup_section(run: Run) -> PageSection:
@@ -102,26 +100,16 @@ def setup_section(run: Run) -> PageSection:
     ]
     if data.get("preprocessing"):
         notes.append(f"Features: {data['preprocessing']}.")
-    if data.get("features_looked_beyond_task"):
-        notes.append("Features of this graph were computed from all of it, not from one task at a time.")
     if dropped := run.result.protocol.dropped_classes:
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
-    asked = dict(run.environment.get("asked") or run.config.to_tree())
-    if "settings" in asked:
-        asked[run.config.method] = asked.pop("settings")
-    return PageSection(
-        "setup",
-        "How it was made",
-        code=command(asked),
-        notes=notes,
-        content=[_settings_table(run.config, dict(flat(asked))), _software_table(run)],
-    )
+    content = [_settings_table(run.config), _software_table(run)]
+    return PageSection("setup", "How it was made", code=command(run.config), notes=notes, content=content)
 
 
-def command(asked: Tree) -> str:
-    """`ipal run …` with the settings that were asked for; all others are defaults."""
+def command(config: RunConfig) -> str:
+    """`ipal run …` with all settings."""
     words = ["ipal", "run"]
-    for name, value in flat(asked):
+    for name, value in flat(config.to_tree()):
         if name in OPTIONS:
             words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
         elif name not in FOUND:
@@ -138,18 +126,15 @@ def flat(tree: Tree) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _settings_table(config: RunConfig, asked: Mapping[str, Any]) -> CellTable:
+def _settings_table(config: RunConfig) -> CellTable:
     parts = {"": RunConfig, "protocol.": ProtocolConfig, "encoder.": EncoderConfig, "train.": TrainConfig}
     meanings = {before + name: text for before, part in parts.items() for name, text in attribute_docs(part).items()}
-    rows = []
-    for name, value in flat(config.to_tree()):
-        text = as_text(value)
-        rows.append((name, Cell(text, text, "best" if name in asked else ""), meanings.get(name, "")))
-    return table("All settings; bold were asked for", ("setting", "value", "meaning"), rows)
+    rows = [(name, as_text(value), meanings.get(name, "")) for name, value in flat(config.to_tree())]
+    return table("All settings", ("setting", "value", "meaning"), rows)
 
 
 def _software_table(run: Run) -> CellTable:
-    known = run.environment
+    known = run.folder.environment()
     rows = [("run", run.name), ("graph (SHA-256)", run.result.data.hash)]
     rows.append(("split of nodes (SHA-256)", run.result.protocol.split_hash))
     rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]

@@ -43,7 +43,7 @@ def check_path(path: Path) -> None:
 def render(page: Page) -> str:
     """The page as one HTML text."""
     shown = [part for section in page.sections for part in section.content if isinstance(part, Chart)]
-    charts = {one.key: {**one.spec, "changes": one.changes, "chosen": one.chosen} for one in shown}
+    charts = {one.key: {**one.spec, "changes": one.changes} for one in shown}
     scripts = {name: _static(f"{name}.js") for name in ("theme", "charts", "page")}
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -59,7 +59,7 @@ def render(page: Page) -> str:
         policy=_policy(list(scripts.values())),
         style=_static("page.css"),
         scripts=scripts,
-        packed=packed({"charts": charts, "facts": page.download}),
+        packed=packed(charts),
     )
 
 

@@ -4,7 +4,7 @@
   const root = document.documentElement;
   const bytes = Uint8Array.from(atob(document.getElementById("packed").textContent), (sign) => sign.charCodeAt(0));
   const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const { charts, facts } = await new Response(unpacked).json();
+  const charts = await new Response(unpacked).json();
   const SHEET = 680; // pixels of a chart on paper
 
   // ------------------------------------------------------------------ theme
@@ -113,13 +113,13 @@
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
     const spec = charts[figure.dataset.chart];
     const choose = (chosen) => plots.set(figure, { spec, chosen, hidden: new Set() });
-    choose(spec.chosen);
+    choose(spec.changes.length - 1);
     const place = figure.querySelector(".plot");
     for (const kind of ["pointermove", "pointerdown"]) place.addEventListener(kind, (event) => tell(figure, event));
     place.addEventListener("pointerleave", () => (tip.hidden = true));
     const picker = figure.querySelector("select");
     if (!picker) continue;
-    picker.value = String(spec.chosen); // a browser may remember what was chosen before a reload
+    picker.value = String(spec.changes.length - 1); // a browser may remember what was chosen before a reload
     picker.addEventListener("change", () => {
       choose(Number(picker.value));
       draw(figure);
@@ -297,7 +297,6 @@
     else if (button.dataset.save === "csv") saveCsv(button);
     else if (button.dataset.save) saveImage(button.closest("figure"), button.dataset.save);
     else if ("copy" in button.dataset) copy(button);
-    else if (button.id === "download") save(`${fileName("facts")}.json`, "application/json", JSON.stringify(facts));
   });
 
   // ------------------------------------------------------------------ where one is on the page
