@@ -150,7 +150,7 @@ def _make_models(folder: Path) -> None:
     small = {"train": {"epochs": 2}, "encoder": {"hidden": 4, "width": 4}, "threads": 1}
     graph = str(folder / "dense.npz")
     for name in METHODS:
-        own = {"analytic": {"width": 8, "steps": 1, "restart": 0.2, "sums": "per-class"}} if name == "analytic" else {}
+        own = {"analytic": {"width": 8, "steps": 1, "restart": 0.2}} if name == "analytic" else {}
         resolved = runner.resolve(run_config({"dataset": graph, "method": name, **small, **own}))
         finished = RunStore(folder / "finished").folder_for(resolved.config)
         runner.run(resolved, finished, Nobody(), checkpoint_every=1)

@@ -195,9 +195,8 @@ def learner_of(random: np.random.Generator) -> tuple[Any, bool]:
     if method != "analytic":
         return (ipal.NCM if method == "ncm" else ipal.SLDA)(steps=2, seed=seed), False
     ridge = None if random.random() < 0.7 else 0.1
-    sums = "pooled" if random.random() < 0.7 else "per-class"
     width = int(random.choice([16, 64]))
-    return ipal.Analytic(width=width, steps=int(random.integers(0, 4)), ridge=ridge, sums=sums, seed=seed), True
+    return ipal.Analytic(width=width, steps=int(random.integers(0, 4)), ridge=ridge, seed=seed), True
 
 
 # ---------------------------------------------------------------------- what must hold

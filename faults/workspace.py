@@ -17,8 +17,8 @@ from faults.runs import tensors
 GRAPH = "synthetic:nodes=150,classes=6,features=12,signal=0.3,homophily=0.2"
 OTHER = f"{GRAPH},seed=1"
 TRAIN = ["--set", "train.epochs=2", "--set", "encoder.hidden=8", "--set", "encoder.width=8"]
-PER_CLASS = ["--method", "analytic", "--set", "analytic.sums=per-class", "--set", "analytic.width=16"]
-PER_CLASS += ["--set", "analytic.steps=1", "--split", "3,3"]
+NARROW = ["--method", "analytic", "--set", "analytic.width=16"]
+NARROW += ["--set", "analytic.steps=1", "--split", "3,3"]
 TAUGHT = ("--graph", "task-0.npz", "--graph", "task-1.npz")
 """What the first run has learned."""
 NOT_COMPARED = {"log.txt", ".lock"}
@@ -78,8 +78,8 @@ def furnish(folder: Path) -> Path:
     """A workspace with three finished runs."""
     folder.mkdir()
     for name, options in {
-        "first": ["--dataset", GRAPH, *PER_CLASS],
-        "second": ["--dataset", OTHER, *PER_CLASS],
+        "first": ["--dataset", GRAPH, *NARROW],
+        "second": ["--dataset", OTHER, *NARROW],
         "third": ["--dataset", GRAPH, *TRAIN],
     }.items():
         must_succeed(command(["run", *options, "--runs", f"{name}-runs"], folder, seconds=PATIENCE), f"run {name}")

@@ -159,8 +159,8 @@ class ProtocolConfig(Section):
     """How a graph becomes tasks, and how predictions are scored."""
 
     stream: StreamConfig = StreamConfig()
-    """What arrives one after the other: class, task (known at test time), time, domain, graphs, returning, online,
-    blurry; one with settings of its own as {name: NAME, setting: value}."""
+    """What arrives one after the other: class, task (known at test time), time, domain, graphs, returning, online;
+    one with settings of its own as {name: NAME, setting: value}."""
     train_graph: Literal["isolated", "seen"] = "isolated"
     """isolated: the current task's nodes only. seen: all nodes seen so far pass messages (not exemplar-free)."""
     test_graph: Literal["isolated", "seen"] = "isolated"
@@ -191,9 +191,6 @@ class ProtocolConfig(Section):
     """Share of each class's nodes kept for choosing settings; the rest is for the test."""
 
 
-Activation = Literal["relu", "elu", "leaky_relu", "tanh"]
-
-
 class EncoderConfig(Section):
     """The network that turns nodes into embeddings.
 
@@ -209,10 +206,8 @@ class EncoderConfig(Section):
     """Width of the inner layers; also of propagated features (appnp), which are projected where they are wider."""
     width: Width = 128
     """Width of the embeddings; of appnp with one layer at most that of the propagated features."""
-    activation: Activation = "relu"
-    """Between layers."""
-    last_activation: Literal["none"] | Activation = "none"
-    """Of the embeddings themselves."""
+    last_activation: Literal["none", "relu"] = "none"
+    """Of the embeddings themselves; between layers it is a ReLU."""
     heads: Annotated[int, Field(ge=1, le=MOST_WIDTH)] = 4
     """Attention heads of every layer, where the network has any (gat); widths are divided among them."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -34,7 +34,8 @@ def test_it_is_torchs_adam_to_the_bit(weight_decay: float) -> None:
     other = torch.optim.Adam(theirs[:2], lr=1e-2, weight_decay=weight_decay, fused=True)
     for step in range(6):
         if step == 2:
-            mine.add_param_group({"params": ours[2:], "lr": 1e-3})
+            mine.go_on(ours[2:], 1e-3)
+            other.param_groups[0]["lr"] = 1e-3
             other.add_param_group({"params": theirs[2:], "lr": 1e-3})
         for a, b in zip(ours, theirs, strict=True):
             gradient = torch.randn(a.shape, generator=generator)

@@ -64,7 +64,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
         step(self)
         steps.append(1)
         if len(steps) == after:
-            self.param_groups[0]["params"][0].data[0, 0] = math.nan
+            self.parameters[0].data[0, 0] = math.nan
 
     monkeypatch.setattr(Adam, "step", spoilt)
 

@@ -112,7 +112,7 @@ def test_a_process_that_dies_is_replaced_once_for_each_run_and_takes_nothing_wit
     with closing(local()([], 2, lambda job: None)) as outcomes:
         reasons = {job.name: reason for job, reason in outcomes}
     assert [len(list(grave.iterdir())) for grave in graves] == [1, 2]
-    assert reasons.pop(twice.name) == "the process died twice (killed: perhaps out of memory)"
+    assert reasons.pop(twice.name) == "the process died twice (signal 9: perhaps out of memory)"
     assert "checkpoint.safetensors" in reasons.pop(torn.name)
     assert reasons == {once.name: None, beside.name: None}
     assert [RunFolder(tmp_path / "runs" / job.name).is_finished for job in jobs] == [False, True, True, False]

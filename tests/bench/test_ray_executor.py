@@ -161,8 +161,7 @@ def test_options_that_do_not_fit_get_a_sentence(command, tmp_path, options, word
 
 def test_without_ray_the_sentence_says_how_to_get_it(command, tmp_path, monkeypatch):
     write(tmp_path, "ipal:")
-    monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setattr(ray_executor.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("ipal.system.optional.find_spec", lambda name: None)
     complaint(command("bench", "x.yaml", "--engine", "ray"), "pip install 'ipal[ray]'")
 
 

@@ -52,7 +52,6 @@ def test_a_forgotten_class_is_as_if_its_nodes_had_never_taught(
     assert_same(loaded("m.safetensors"), never, tiny)
     assert done == {
         "model": str(tmp_path / "m.safetensors"),
-        "read_from": str(tmp_path / "m.safetensors"),
         "done": "forgot",
         "nodes_behind_class": {"before": before, "after": counts(never)},
     }
@@ -188,7 +187,6 @@ def test_a_class_that_is_unknown_not_in_the_graph_or_the_last_is_not_forgotten(
         ({"train": np.zeros(240, dtype=bool)}, ["--which", 3], ["array train marks none"]),
         ({"forget": np.ones(240, dtype=bool)}, ["--which", 3], ["Say once"]),
         ({}, ["--which", 240], ["node '240'", "0 to 239"]),
-        ({}, ["--which", "bytes.txt"], ["bytes.txt", "as text"]),
         ({"x": None}, ["--which", 3], ["no features", "depend on all of its nodes"]),
         ({"y": np.full(240, 8)}, ["--which", 3], ["Class 8 was never learned"]),
     ],
@@ -202,7 +200,6 @@ def test_a_graph_that_does_not_say_who_is_to_go_is_refused(
     words: list[str],
 ) -> None:
     write("g.npz", view(tiny), **arrays)
-    Path("bytes.txt").write_bytes(b"\xff\xfe\x00")
     refused(["--rows", "g.npz", *more], *words)
 
 

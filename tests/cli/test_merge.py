@@ -48,8 +48,6 @@ def test_two_runs_on_different_classes_are_merged_to_the_model_that_learned_both
     by_file = command("merge", folders[0] / "model.safetensors", "high", "-o", "d.safetensors", "--json").json
     assert by_file["model"] == str(tmp_path / "d.safetensors")
     assert by_file["nodes_behind_class"] == counts(both)
-    assert [list(part["nodes_behind_class"]) for part in by_file["merged"]] == [["0", "1", "2"], ["3", "4", "5"]]
-    assert by_file["merged"][1]["model"] == str(folders[1].resolve() / "model.safetensors")
     assert_same(loaded("d.safetensors"), both, tiny)
 
 

@@ -75,7 +75,7 @@ def test_a_run_is_shown_to_people(command: Command, finished: Path) -> None:
     assert f"ipal show {finished} --json" in shown.out.replace("\n", "")
 
 
-def test_a_matrix_that_is_too_wide_leaves_tasks_in_the_middle_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_matrix_that_is_too_wide_ap_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     tasks = 20
     matrix = [[float(row) if other <= row else None for other in range(tasks)] for row in range(tasks)]
@@ -87,10 +87,8 @@ def test_a_matrix_that_is_too_wide_leaves_tasks_in_the_middle_out(monkeypatch: p
         console.print(render._matrix(content))
     shown = capture.get()
     assert max(map(len, shown.splitlines())) <= 80
-    assert "…" in shown
     for word in ("task 1 ", "task 20 ", "19.00"):
-        assert word in shown
-    assert "task 10 " not in shown
+        assert shown.count(word) == 1
 
 
 def test_showing_needs_no_torch(finished: Path) -> None:

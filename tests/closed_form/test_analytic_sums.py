@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipal import NCM, Analytic, forget_class, forget_rows, merge_models
-from ipal.closed_form.method import GIB
 from ipal.closed_form.ridge import RIDGES
-from ipal.closed_form.sums import numbers, rounded
+from ipal.closed_form.sums import rounded
 from ipal.errors import CapacityError, ConfigError, StoreError
 from ipal.estimator import files
 from ipal.state.snapshot import Snapshot
+from ipal.system import free_memory
 from tests.closed_form.analytic_support import (
     Refused,
     assert_same_model,
@@ -90,15 +90,13 @@ def test_steps_and_restarts_follow_from_the_graphs_that_are_predicted(where, ste
 # ------------------------------------------------------------------ room
 
 
-def test_the_memory_that_sums_may_take_by_hand():
-    # 32 columns are one panel of 32 * 32 numbers, of 4 bytes each in a file.
-    assert numbers(32) == 1024
-    one = case(50, memory=4096 / GIB)
+def test_a_width_that_does_not_fit_is_refused_before_anything_is_learned(monkeypatch):
+    one = case(50)  # 32 columns: two matrices of eight bytes each
+    monkeypatch.setattr(free_memory, "available", lambda: 2 * 8 * 32 * 32)
     assert len(one.model(one.nodes).classes_) == len(one.classes)
-    fresh = Analytic(**{**one.options, "memory": 4095 / GIB})
-    with pytest.raises(CapacityError, match=r"32 columns take .* GiB.*analytic\.memory=.*raise it, or set a width of"):
-        fresh.partial_fit(one.data(one.nodes))
-    assert not fresh.__sklearn_is_fitted__()
+    monkeypatch.setattr(free_memory, "available", lambda: 2 * 8 * 32 * 32 - 1)
+    with pytest.raises(CapacityError, match=r"A closed form of 32 columns.*set a smaller analytic\.width"):
+        one.model(one.nodes)
 
 
 def test_more_classes_than_columns_are_refused_and_change_nothing():

@@ -126,5 +126,5 @@ def test_a_task_without_training_or_test_nodes_is_refused(tiny: Dataset, name: s
 
 
 def test_all_streams_are_known() -> None:
-    assert list(STREAMS) == ["class", "task", "time", "domain", "graphs", "returning", "online", "blurry"]
+    assert list(STREAMS) == ["class", "task", "time", "domain", "graphs", "returning", "online"]
     assert ProtocolConfig().stream.name == TaskStream.name

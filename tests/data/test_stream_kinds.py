@@ -62,7 +62,6 @@ def test_sizes_are_those_of_the_graphs_of_tasks(tiny_stream: TaskStream) -> None
             ["Unknown stream 'tide'", "time"],
         ),
         ({"stream": {"name": "task", "sigma": 2}}, ["'protocol.stream.sigma'"]),
-        ({"accuracy": "best"}, ["Unknown score 'best'", "balanced, micro"]),
     ],
 )
 def test_a_stream_that_is_none_gets_a_sentence(protocol: dict[str, object], words: list[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from ipal.cli.serve import serve
+from ipal.cli.use import serve
 from ipal.deploy.serving.bodies import Limits
 from ipal.runs.memory_plan import parse_bytes
 

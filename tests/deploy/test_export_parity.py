@@ -40,7 +40,6 @@ CASES: dict[str, Case] = {
     "propagated and projected": (IPAL, {"encoder": PROJECTED}),
     "three layers": (IPAL, {"encoder": EncoderConfig(layers=3, hidden=20, width=8, last_activation="relu")}),
     "calibrated": (IPAL, {"encoder": PROJECTED, "calibration": 0.2}),
-    "other activations": (METHODS["bare"], {"encoder": EncoderConfig(activation="tanh", last_activation="elu")}),
 }
 FILES = [
     "bare",

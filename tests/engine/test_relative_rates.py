@@ -31,7 +31,7 @@ def size(model: Model) -> float:
 
 def rates(model: Model) -> set[float]:
     assert model.state.optimizer is not None
-    return {group["lr"] for group in model.state.optimizer.param_groups}
+    return {model.state.optimizer.lr}
 
 
 @pytest.mark.parametrize("method", [IPAL, EWC])

@@ -61,11 +61,9 @@ OTHER_OF = {
 }
 # What another setting must be, so that this one can matter.
 TOGETHER = {"distance": {"budget": 3, "choice": "coverage"}, "choice": {"budget": 3, "distance": 1.5}}
-# What limits the sums of the closed form changes nothing else: tests/closed_form/test_analytic_sums.py.
 # IPAL's own settings are tried in tests/methods/test_ipal.py and tests/methods/test_ipal_online.py.
-ELSEWHERE = {("analytic", "memory")}
 SETTINGS = [(name, setting) for name, method in METHODS.items() for setting in own_settings(method)]
-SETTINGS = [each for each in SETTINGS if not each[0].startswith("ipal") and each not in ELSEWHERE]
+SETTINGS = [each for each in SETTINGS if not each[0].startswith("ipal")]
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
@@ -114,7 +112,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "pcl": {"tau": 0.07},
     "ncm": {"tau": 0.07, "steps": 10, "restart": 0.3},
     "slda": {"steps": 10, "restart": 0.15, "shrinkage": 0.5},
-    "analytic": {"width": 4096, "steps": None, "restart": None, "ridge": None, "memory": 1.0},
+    "analytic": {"width": 4096, "steps": None, "restart": None, "ridge": None},
 }
 # A value at each kind of limit, and one beyond it; none is allowed at an exclusive one.
 EDGES: dict[str, Callable[[Any], tuple[Any, Any]]] = {

@@ -22,7 +22,7 @@ from tests.nn.encoders_support import KINDS
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_resumption_is_that_of_the_encoder(kind: str, tiny_stream: TaskStream, tmp_path: Path) -> None:
-    options = {"encoder": EncoderConfig(kind=kind, hidden=16, width=8, activation="elu", dropout=0.2)}
+    options = {"encoder": EncoderConfig(kind=kind, hidden=16, width=8, dropout=0.2)}
     model = learn(config(IPAL, epochs=3, **options), tiny_stream.task(0))
     files.save(model, tmp_path / "model.safetensors", moments=True)
     again = files.load(tmp_path / "model.safetensors")

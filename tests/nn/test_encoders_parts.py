@@ -102,7 +102,7 @@ def test_embeddings_in_pieces_are_those_of_the_whole(kind: str, some: Graph, mon
     monkeypatch.setattr(embed, "VALUES_AT_ONCE", 100)
     monkeypatch.setattr(embed, "EDGES_AT_ONCE", 20)
     monkeypatch.setattr(attention, "VALUES_AT_ONCE", 50)
-    network = encoder(kind, some.num_features, layers=3, last_activation="elu")
+    network = encoder(kind, some.num_features, layers=3, last_activation="relu")
     whole = embedded(network, some).detach()
     short = Runtime.of(budget=Budget(0))
     assert not embed.fits(some, short.budget)
@@ -123,7 +123,7 @@ def test_importances_are_those_of_one_backward_pass_a_node(
 ) -> None:
     task = some_task(ALL[form])
     head = Head(4)
-    network = Network(encoder(kind, task.graph.num_features, layers=3, activation="elu", last_activation="tanh"), head)
+    network = Network(encoder(kind, task.graph.num_features, layers=3, last_activation="relu"), head)
     head.grow(3, torch.Generator().manual_seed(0))
     g = torch.randn(len(task.nodes), 3, generator=torch.Generator().manual_seed(3))
     parameters = dict(network.named_parameters())

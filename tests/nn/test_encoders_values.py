@@ -167,23 +167,18 @@ def test_outputs_and_gradients_are_those_of_stock_layers(kind: str, some: Graph,
             torch.testing.assert_close(p[name].grad, expected, rtol=1e-4, atol=1e-5 * scale)
 
 
-@pytest.mark.parametrize("activation", ["relu", "elu", "leaky_relu", "tanh"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_activations_are_those_that_are_set(kind: str, activation: str) -> None:
+def test_a_last_activation_is_one_that_is_set(kind: str) -> None:
     some = GRAPHS["undirected"]
-    without = encoder(kind, 7, activation=activation)
-    found = embedded(encoder(kind, 7, activation=activation, last_activation=activation), some)
-    function = getattr(nn.functional, activation) if activation != "tanh" else torch.tanh
-    torch.testing.assert_close(found, function(embedded(without, some)))
-    if activation != "relu":
-        assert not torch.allclose(embedded(without, some), embedded(encoder(kind, 7), some), atol=1e-4)
+    found = embedded(encoder(kind, 7, last_activation="relu"), some)
+    torch.testing.assert_close(found, embedded(encoder(kind, 7), some).relu())
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_first_and_second_derivatives_are_right(kind: str, form: str) -> None:
     some = graph(RANDOM.normal(size=(6, 3)), edges_among(6, 7))
-    network = encoder(kind, 3, hidden=2, width=2, activation="tanh").double()
+    network = encoder(kind, 3, hidden=2, width=2).double()
     keep_sparse = form == "sparse" and network.reads_neighbours()
     made = double_operators(some, [3, 0, 4], network.needs, keep_sparse=keep_sparse)
     # Finite differences change the parameters in place, so the network sees them without being handed them.

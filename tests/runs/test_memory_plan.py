@@ -11,7 +11,6 @@ from ipal.closed_form.method import Analytic
 from ipal.config import Sampling, run_config
 from ipal.data import datasets
 from ipal.errors import CapacityError
-from ipal.methods.base import Extents
 from ipal.methods.ipal import IPAL
 from ipal.methods.ncm import NCM
 from ipal.methods.slda import SLDA
@@ -97,18 +96,18 @@ def test_all_tasks_kept_as_one_are_counted(large: datasets.Dataset) -> None:
 
 def test_what_methods_without_training_take_by_hand() -> None:
     # 100 nodes of 10 features are predicted, of 3 classes; a piece of their matrix takes 50 bytes.
-    extents = Extents(features=10, classes=3, tested_nodes=100, piece=50)
+    sizes = (10, 3, 100, 50)
     scores = 12 * 100 * 3
-    assert NCM().working_memory(extents) == scores + 50
-    assert SLDA().working_memory(extents) == scores + 50 + 24 * 10**2
+    assert NCM().working_memory(*sizes) == scores + 50
+    assert SLDA().working_memory(*sizes) == scores + 50 + 24 * 10**2
     # The closed form: a quarter of the rows of two restarts, and 5 matrices of 4096 columns.
     sums = 5 * 8 * 4096**2
-    assert Analytic().working_memory(extents) == 2000 + sums
+    assert Analytic().working_memory(*sizes) == 2000 + sums
     # Beyond 1024 features, a half of what one of two restarts has, they are projected to all columns.
     for features, columns in ((1024, 2048), (1025, 4096), (5000, 4096)):
-        assert Analytic().working_memory(extents._replace(features=features)) == 100 * columns + sums
+        assert Analytic().working_memory(features, 3, 100, 50) == 100 * columns + sums
     for method in (NCM, SLDA, Analytic):
-        assert type(method().working_memory(extents)) is int, "whole bytes"
+        assert type(method().working_memory(*sizes)) is int, "whole bytes"
 
 
 @pytest.mark.parametrize(

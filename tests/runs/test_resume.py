@@ -102,7 +102,7 @@ def test_a_run_of_any_method_interrupted_everywhere_resumes_to_the_same_bits(met
 
 
 @pytest.mark.parametrize(
-    "stream", [{"name": "online", "batch": 16}, {"name": "blurry", "batch": 16, "sigma": 2}], ids=str
+    "stream", [{"name": "online", "batch": 16}, {"name": "online", "batch": 16, "sigma": 2}], ids=str
 )
 def test_a_stream_of_batches_interrupted_everywhere_resumes_to_the_same_bits(stream, tmp_path):
     """Nine batches of seven epochs: interrupted within batches, between them, and after a task."""

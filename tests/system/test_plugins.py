@@ -42,7 +42,7 @@ def test_an_entry_point_is_found_by_name_and_loaded_when_asked_for(
     assert list(known) == ["apple", "pear"]
     assert len(known) == 2
     assert "pear" in known
-    assert (known.package("apple"), known.package("pear")) == (None, ("orchard", "1.0"))
+    assert (known.package("apple"), known.package("pear")) == (None, "the package orchard 1.0")
     with pytest.raises(ConfigError, match=r"Unknown fruit 'paer'\. Did you mean 'pear'\?"):
         known.find("paer")
     assert known.find("apple") is APPLE

@@ -127,7 +127,7 @@ def measure(run: Resolved) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="ipal-drift-") as aside:
         result = runner.run(run, RunStore(Path(aside)).folder_for(run.config), drift)
     first, last, labels = drift.at_first, drift.now[0], drift.tasks[0].labels
-    from_base = [row["kl"] for row in _old_classes(labels, first, last)]
+    from_base = [row["kl"] for row in _by_class(labels, first, last)]
     if not drift.steps or not from_base:
         raise DataError("No old class has two training nodes with different features: there is no drift to measure.")
     return {
@@ -147,7 +147,7 @@ class _Drift(runner.Silent):
         self.tasks: list[Task] = []
         self.at_first: Array = np.zeros(0)
         self.now: list[Array] = []
-        self.steps: list[dict[str, Any]] = []
+        self.steps: list[dict[str, float]] = []
         self.hard: dict[str, Any] | None = None
         self.is_hard: NDArray[np.bool_] | None = None
 
@@ -155,7 +155,7 @@ class _Drift(runner.Silent):
         self.tasks.append(task)
         before, self.now = self.now, [_embeddings(model, old) for old in self.tasks]
         for old, f_before, f_after in zip(self.tasks, before, self.now, strict=False):
-            self.steps += [{"task": index, **row} for row in _old_classes(old.labels, f_before, f_after)]
+            self.steps += _by_class(old.labels, f_before, f_after)
         if index == 0:
             self.at_first = self.now[0]
             if model.method.hard_examples:
@@ -194,13 +194,9 @@ def _embeddings(model: Model, task: Task) -> Array:
     return f
 
 
-def _old_classes(labels: Labels, before: Array, after: Array) -> list[dict[str, Any]]:
-    rows = []
-    for label in np.unique(labels).tolist():
-        mine = labels == label
-        if numbers := class_drift(before[mine], after[mine]):
-            rows.append({"class": label, "nodes": int(mine.sum()), **numbers})
-    return rows
+def _by_class(labels: Labels, before: Array, after: Array) -> list[dict[str, float]]:
+    found = (class_drift(before[labels == label], after[labels == label]) for label in np.unique(labels))
+    return [numbers for numbers in found if numbers is not None]
 
 
 def flattened(f: Array) -> Array:

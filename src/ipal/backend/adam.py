@@ -5,7 +5,6 @@ longer than many a run. On a GPU, large tensors take a kernel of our own.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,56 +27,53 @@ class Adam:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
-        self.weight_decay = weight_decay
+        self.parameters, self.lr, self.weight_decay = list(parameters), lr, weight_decay
         self.state: dict[nn.Parameter, dict[str, Tensor]] = {}
         """For every parameter that has had a gradient: `step` (t), `exp_avg` (m) and `exp_avg_sq` (v)."""
-        self.param_groups: list[dict[str, Any]] = []
-        self.add_param_group({"params": list(parameters), "lr": lr})
 
-    def add_param_group(self, group: dict[str, Any]) -> None:
-        """More parameters (`params`), with a learning rate (`lr`) of their own."""
-        self.param_groups.append(group)
+    def go_on(self, more: Iterable[nn.Parameter], lr: float) -> None:
+        """With more parameters, and with this learning rate from here on."""
+        self.parameters.extend(more)
+        self.lr = lr
 
     def zero_grad(self) -> None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        for parameter in self.parameters:
+            parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
         """One step of every parameter that has a gradient."""
-        for group in self.param_groups:
-            moving = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if not moving:
-                continue
-            states = [self.state_of(parameter) for parameter in moving]
-            torch._foreach_add_([state["step"] for state in states], 1)
-            numbers = (float(group["lr"]), self.weight_decay, BETA1, BETA2, EPSILON)
-            every = [
-                (parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"], state["step"])
-                for parameter, state in zip(moving, states, strict=True)
-            ]
-            others = [one for one in every if not (_is_large(one[0]) and cuda_kernels.adam(*one, numbers))]
-            if not others:
-                continue
-            weights, gradients, means, squares, steps = map(list, zip(*others, strict=True))
-            torch._fused_adam_(
-                weights,
-                gradients,
-                means,
-                squares,
-                [],
-                steps,
-                lr=group["lr"],
-                beta1=BETA1,
-                beta2=BETA2,
-                weight_decay=self.weight_decay,
-                eps=EPSILON,
-                amsgrad=False,
-                maximize=False,
-                grad_scale=None,
-                found_inf=None,
-            )
+        every = [
+            (parameter, gradient, state["exp_avg"], state["exp_avg_sq"], state["step"])
+            for parameter in self.parameters
+            if (gradient := parameter.grad) is not None
+            for state in [self.state_of(parameter)]
+        ]
+        if not every:
+            return
+        torch._foreach_add_([step for *_, step in every], 1)
+        numbers = (float(self.lr), self.weight_decay, BETA1, BETA2, EPSILON)
+        others = [one for one in every if not (_is_large(one[0]) and cuda_kernels.adam(*one, numbers))]
+        if not others:
+            return
+        weights, gradients, means, squares, steps = map(list, zip(*others, strict=True))
+        torch._fused_adam_(
+            weights,
+            gradients,
+            means,
+            squares,
+            [],
+            steps,
+            lr=self.lr,
+            beta1=BETA1,
+            beta2=BETA2,
+            weight_decay=self.weight_decay,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=None,
+            found_inf=None,
+        )
 
     def state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """The moments of a parameter; zeros at first."""

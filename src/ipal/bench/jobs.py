@@ -12,13 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ipal.config import RunConfig
 from ipal.errors import ConfigError
@@ -175,63 +176,72 @@ def room(jobs: Sequence[Job]) -> int:
 
 def run_all(jobs: Sequence[Job], size: int | None, started: Callable[[Job], None]) -> Generator[Ended, None, None]:
     """Perform all jobs in processes of this machine; see `Engine`."""
-    processes = _Processes()
-    try:
-        yield from perform_all(processes.submit, pack(jobs), size or room(jobs), started, _death)
-    finally:
-        processes.end()
+    size = size or room(jobs)
+    processes = dict[_Process, Future[Outcomes]]()
+
+    with ThreadPoolExecutor(size) as threads:
+
+        def submit(group: JobGroup) -> Future[Outcomes]:
+            idle = (process for process, last in processes.items() if last.done() and not last.exception())
+            process = next(idle, None) or _Process()
+            processes[process] = found = threads.submit(process.perform, group)
+            return found
+
+        try:
+            yield from perform_all(submit, pack(jobs), size, started, _death)
+        finally:
+            for process in processes:
+                process.end()
 
 
 def _death(error: Exception) -> str:
     if not isinstance(error, BrokenExecutor):
         raise error
-    return "killed: perhaps out of memory"
+    return str(error)
 
 
-class _Processes:
-    """Processes that each perform one group after the other, each in a pool of its own: one that dies breaks its pool.
-
-    Only this process handles Ctrl-C.
-    """
+class _Process:
+    """A process that performs one group after the other, and ends with this one. Only this one handles Ctrl-C."""
 
     def __init__(self) -> None:
-        self._last: dict[ProcessPoolExecutor, Future[Outcomes]] = {}
-        self._children: list[BaseProcess] = []
-
-    def submit(self, group: JobGroup) -> "Future[Outcomes]":
-        idle = [pool for pool, last in self._last.items() if last.done() and not last.exception()]
-        if idle:
-            self._last[idle[0]] = found = idle[0].submit(perform, group)
-            return found
         context = multiprocessing.get_context("spawn")  # a forked process with threads can hang
-        pool = ProcessPoolExecutor(1, context, initializer=_end_with_parent)
-        others = multiprocessing.active_children()
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which it inherits
         try:
-            self._last[pool] = found = pool.submit(perform, group)
+            self._process.start()
         finally:
             signal.signal(signal.SIGINT, handler)
-            self._children += [child for child in multiprocessing.active_children() if child not in others]
+        theirs.close()
+
+    def perform(self, group: JobGroup) -> Outcomes:
+        try:
+            self._pipe.send(group)
+            found: Outcomes = self._pipe.recv()
+        except (EOFError, OSError):
+            raise BrokenExecutor(self.end()) from None
         return found
 
-    def end(self) -> None:
-        """End all of them at once."""
-        for child in self._children:
-            child.kill()
-        for pool in self._last:
-            pool.shutdown()
+    def end(self) -> str:
+        """End it at once, if it is alive; says why it has died, otherwise."""
+        self._process.kill()
+        self._process.join()
+        code = self._process.exitcode or 0
+        return f"signal {-code}: perhaps out of memory" if code < 0 else f"exit code {code}"
+
+
+def _serve(pipe: "Connection[Any, Any]") -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError):
+        while True:
+            pipe.send(perform(pipe.recv()))
 
 
 def _end_with_parent() -> None:
-    """Let this process end as soon as the one that has started it does."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-
-    def watch() -> None:
-        wait_for([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    wait_for([parent.sentinel])
+    os._exit(1)
 
 
 def perform(group: JobGroup) -> Outcomes:

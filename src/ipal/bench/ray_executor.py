@@ -5,7 +5,6 @@ same paths as this one (a shared file system); that it does is checked before an
 a run) and GPUs (one per group). Without an address a local Ray is started and stopped afterwards.
 """
 
-import importlib.util
 import logging
 import math
 import os
@@ -35,6 +34,7 @@ from ipal.bench.jobs import (
 from ipal.errors import ClusterError, ConfigError
 from ipal.system.cores import cores
 from ipal.system.files import make_folder, write_atomically
+from ipal.system.optional import need_extra
 
 REACH_SECONDS = 3.0
 """Seconds to connect to an address."""
@@ -44,8 +44,7 @@ OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_AUTH_MO
 
 def ray_cluster(address: str | None = None) -> Engine:
     """The engine that spreads groups over the Ray cluster at `address` (default: RAY_ADDRESS, or a local Ray)."""
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigError("--engine ray needs Ray, which is not installed: pip install 'ipal[ray]'")
+    need_extra("ray", "ray")
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     host, _, port = address.rpartition(":")
     if address not in {"local", "auto"}:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from ipal.cli import audit, bench, data, drift, experiment, explain, export, models, predict, report, serve
+from ipal.cli import audit, bench, data, experiment, models, report, use
 from ipal.cli.app import add, app
 from ipal.cli.render import plain_warnings
 from ipal.config import RunConfig, known_settings
@@ -18,8 +18,8 @@ from ipal.errors import ConfigError, IpalError, StoreError
 __all__ = ["app", "main"]
 
 add("Experiment", experiment.run, experiment.resume, experiment.show, experiment.list_, data.data, bench.bench)
-add("Experiment", report.report, drift.drift, report.track)
-add("Use a model", predict.predict, explain.explain, predict.discover, serve.serve, export.export)
+add("Experiment", report.report, report.drift, report.track)
+add("Use a model", use.predict, use.explain, use.discover, use.serve, use.export)
 add("Maintain a model", audit.audit, models.forget, models.merge, models.rename, models.relabel)
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]

@@ -80,11 +80,11 @@ def forget(
     classes: Annotated[
         list[str] | None, Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs.")
     ] = None,
-    rows: Annotated[Paths, Option(metavar="GRAPH", help="Forget what nodes taught, as if without a label.")] = None,
-    nodes: Annotated[Paths, Option(metavar="GRAPH", help="Forget nodes, as if they had never been there.")] = None,
+    rows: Annotated[Paths, Option("--rows", metavar="GRAPH", help="Forget what nodes taught, not the nodes.")] = None,
+    nodes: Annotated[Paths, Option("--nodes", metavar="GRAPH", help="Forget nodes and all their edges.")] = None,
     graphs: Annotated[Paths, Option("--graph", metavar="GRAPH", help="With --class: what was learned.")] = None,
     which: Annotated[
-        str | None, Option(metavar="NODES", help="Ids or numbers of nodes, as 3,17,25, or a file with one a line.")
+        str | None, Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")
     ] = None,
     out: Out = None,
     force: Force = False,
@@ -190,15 +190,12 @@ def merge(
     from ipal.estimator.learners import load
 
     with _alone(target):
-        parts = [load(file) for file in files]
-        of_each = [part.model_.nodes_behind_class() for part in parts]
-        whole = reduce(merge_models, parts)
+        whole = reduce(merge_models, map(load, files))
         whole.save(target)
     counts = whole.model_.nodes_behind_class()
     if as_json:
         chosen = whole.model_.method.chosen(whole.model_.state.memory)
-        merged = [{"model": str(file), "nodes_behind_class": own} for file, own in zip(files, of_each, strict=True)]
-        return render.as_json({"model": str(target), "nodes_behind_class": counts, **chosen, "merged": merged})
+        return render.as_json({"model": str(target), "nodes_behind_class": counts, **chosen})
     render.counts("nodes", counts)
     total = f"{render.many(len(counts), 'class')}, {render.many(sum(counts.values()), 'node')}"
     render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
@@ -227,9 +224,7 @@ def changed(name: str, out: Path | None, force: bool, runs: Path, what: str, as_
         render.note("The run's result.json was measured before, and stays as it is.")
     if as_json:
         counts = {"before": before, "after": after}
-        return render.as_json(
-            {"model": str(target), "read_from": str(source), "done": what, "nodes_behind_class": counts}
-        )
+        return render.as_json({"model": str(target), "done": what, "nodes_behind_class": counts})
     numbers = ("nodes before", "after")
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in changed]
@@ -246,13 +241,8 @@ def _alone(target: Path) -> AbstractContextManager[None]:
 def _label(learner: "Learner", name: str) -> int | str:
     """The label that is written so: of a known class, or else of a new one, of the same kind."""
     labels = learner.model_.labels
-    by_name = {str(label): label for label in labels}
-    if name in by_name or isinstance(labels[0], str):
-        return by_name.get(name, name)
-    try:
-        return int(name)
-    except ValueError:
-        return name
+    new = int(name) if isinstance(labels[0], int) and name.isdecimal() else name
+    return {str(label): label for label in labels}.get(name, new)
 
 
 def new_file(path: Path, force: bool) -> Path:

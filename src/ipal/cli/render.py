@@ -21,7 +21,6 @@ from ipal.system.units import size as size
 
 if TYPE_CHECKING:
     from ipal.evaluation.rows import Row
-    from ipal.report.cells import CellTable
 
 
 class PlainConsole(Console):
@@ -108,21 +107,9 @@ def lines(rows: Sequence[Sequence[str]]) -> None:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def report_table(made: "CellTable") -> Table:
-    """A table of a report."""
-    numbers = [column for place, column in enumerate(made.columns) if made.is_number(place)]
-    return table(made.columns, [[cell.text for cell in row] for row in made.rows], numbers=numbers, title=made.caption)
-
-
 def facts(rows: Mapping[str, str | None]) -> None:
-    """Names and what is known of each; what is empty is left out, and long values are broken, not cut."""
-    shown = Table.grid(padding=(0, 2))
-    shown.add_column()
-    shown.add_column(overflow="fold")
-    for name, value in rows.items():
-        if value:
-            shown.add_row(name, value)
-    out.print(shown, soft_wrap=True)
+    """Names and what is known of each; what is empty is left out."""
+    lines([(name, value) for name, value in rows.items() if value])
 
 
 def kept(report: dict[str, Any]) -> str:
@@ -191,25 +178,16 @@ def result(content: dict[str, Any], folder: Path) -> None:
 
 
 def _matrix(content: dict[str, Any]) -> Table:
-    """The accuracy matrix; where it is too wide for the terminal, tasks in the middle are left out."""
+    """The accuracy matrix; AP alone where it is too wide for the terminal."""
     split, curve = content["protocol"]["split"], content["average_performance_curve"]
-    tasks = _some(len(split), max(4, (out.width - 20) // 9))
-    columns = ["after", *("…" if task is None else f"task {task + 1}\n{split[task]} cl." for task in tasks)]
+    tasks = range(len(split) if 9 * len(split) + 20 <= out.width else 0)
+    columns = ["after", *(f"task {task + 1}\n{split[task]} cl." for task in tasks)]
     made = table(columns, numbers=columns)
     made.add_column("AP", justify="right", style="bold")
-    for task in tasks:
-        row = [None] * len(split) if task is None else content["accuracy_matrix"][task]
-        cells = ["" if other is None or row[other] is None else f"{row[other]:.2f}" for other in tasks]
-        made.add_row(*(["…", *cells, ""] if task is None else [f"task {task + 1}", *cells, f"{curve[task]:.2f}"]))
+    for index, row in enumerate(content["accuracy_matrix"]):
+        cells = ["" if row[task] is None else f"{row[task]:.2f}" for task in tasks]
+        made.add_row(f"task {index + 1}", *cells, f"{curve[index]:.2f}")
     return made
-
-
-def _some(number: int, most: int) -> list[int | None]:
-    """The numbers below `number`; where they are too many, the first and the last ones, and None between them."""
-    if number <= most:
-        return list(range(number))
-    first = most // 2
-    return [*range(first), None, *range(number - (most - first - 1), number)]
 
 
 def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -29,16 +29,16 @@ from ipal.closed_form.ridge import (
     products_by_factor,
     ridge_weights,
 )
-from ipal.closed_form.sums import Normal, Rows, Sums, mirrored, numbers, rounded
-from ipal.config import MOST_LAYERS, Positive, Restart, TestGraph
+from ipal.closed_form.sums import Normal, Rows, Sums, mirrored, rounded
+from ipal.config import MOST_LAYERS, Restart, TestGraph
 from ipal.data.graph import Derives, Graph
 from ipal.data.task import Task
-from ipal.errors import CapacityError, ConfigError
-from ipal.methods.base import Compute, Extents, OnePass, Remembered, Space, TaskContext, UsualMargins
+from ipal.errors import ConfigError
+from ipal.methods.base import Compute, OnePass, Remembered, Space, TaskContext, UsualMargins
 from ipal.methods.shared.propagated_features import picked
 from ipal.nn.margins import margins
+from ipal.system import free_memory
 
-GIB = 2**30
 MOST_LEVERAGE = 0.9
 """More would be told by chance: rows that the sums know by heart say nothing of others."""
 LEAST_SPREAD = 1e-6
@@ -132,8 +132,6 @@ class Analytic(OnePass):
     each task is tested on a graph of its own, else 0.2."""
     ridge: Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None = None
     """None: by leave-one-out log-loss over all that was learned."""
-    memory: Positive = 1.0
-    """Most that the sums may take in a saved model, in GiB."""
 
     name = "analytic"
     title = "analytic"
@@ -142,6 +140,9 @@ class Analytic(OnePass):
 
     def init(self, space: Space) -> SumsMemory:
         self.check_setup(space.test_graph)
+        if space.device.type == "cpu":
+            squares = 16 * self.width**2  # the matrix that is solved, and its factor
+            free_memory.need(squares, f"A closed form of {self.width} columns", "set a smaller analytic.width")
         runtime = space.compute.runtime
         steps, restarts = settled(self.steps, self.restart, space.test_graph)
         made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime)
@@ -199,14 +200,6 @@ class Analytic(OnePass):
             raise ConfigError(
                 f"analytic.width={self.width} is too few columns for {classes} classes: set at least {classes}."
             )
-        needed = 4 * numbers(self.width)
-        if needed > self.memory * GIB:
-            fits = int((self.memory * GIB / 2.2) ** 0.5)
-            instead = f", or set a width of at most {fits}" * (fits >= classes)
-            raise CapacityError(
-                f"Sums of {self.width} columns take {needed / GIB:.2g} GiB, and analytic.memory={self.memory:g} "
-                f"allows less: raise it{instead}."
-            )
 
     def check_setup(self, test_graph: TestGraph) -> None:
         parts = len(settled(self.steps, self.restart, test_graph)[1])
@@ -215,11 +208,11 @@ class Analytic(OnePass):
                 f"analytic.width={self.width} is too few columns for {parts} restarts: set at least {4 * parts}."
             )
 
-    def working_memory(self, extents: Extents) -> int:
+    def working_memory(self, features: int, classes: int, nodes: int, piece: int) -> int:
         # With two restarts, each has half of the width, and half of that is linear.
-        columns = 2 * extents.features if extents.features <= self.width // 4 else self.width
+        columns = 2 * features if features <= self.width // 4 else self.width
         sums = 8 * (SQUARES + 1) * self.width**2  # those before a task and after it are half a square each
-        return extents.tested_nodes * columns + sums
+        return nodes * columns + sums
 
     # ------------------------------------------------------------------ prediction
 

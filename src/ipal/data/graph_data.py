@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,8 @@ from ipal.data.dataset import Dataset
 from ipal.data.graph import Edges, Features, Nodes
 from ipal.data.labels import Labels, labelled
 from ipal.errors import DataError, shortened
-from ipal.system.files import is_file, read_bounded
 
 NUMBER = re.compile(r"[0-9]{1,18}")
-MOST_BYTES = 2**30
-"""Of a file that names nodes."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,15 +85,9 @@ def _places(names: Sequence[str], n: int, ids: Labels | None) -> list[int | None
 def node_numbers(text: str, option: str, *graphs: tuple[int, Labels | None]) -> list[list[int]]:
     """Nodes of graphs, each of so many nodes and with ids or without; every one must be in one of them.
 
-    They are named with commas, or in a file with one a line; `option` is where they were said.
+    They are named with commas; `option` is where they were said.
     """
     names = [name.strip() for name in text.split(",")]
-    if is_file(Path(text)):
-        try:
-            lines = read_bounded(Path(text), MOST_BYTES).decode().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{option}: {text} cannot be read as text: give a file with one node a line.") from error
-        names = [line.strip() for line in lines if line.strip()]
     found = [_places(names, n, ids) for n, ids in graphs]
     for name, *numbers in zip(names, *found, strict=True):
         if all(number is None for number in numbers):

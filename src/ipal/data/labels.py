@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,8 @@ def labels_of(words: Sequence[str]) -> Labels:
     `UNLABELLED` or `NO_NAME` stands for words that say that there is none, and for -1. Among strings, too, 1 and 1.0
     are one.
     """
-    is_there = np.array([not is_missing(word) for word in words], dtype=np.bool_)
-    known = [_shortest(word) for word in truth_as_numbers([word for word in words if not is_missing(word)])]
+    is_there = [not is_missing(word) and _shortest(word) != str(UNLABELLED) for word in words]
+    known = [_shortest(word) for word in truth_as_numbers(list(compress(words, is_there)))]
     if known and all(WHOLE.fullmatch(word) for word in known):
         numbers = np.full(len(words), UNLABELLED, dtype=np.int64)
         numbers[is_there] = [int(word) for word in known]
@@ -69,7 +70,7 @@ def labels_of(words: Sequence[str]) -> Labels:
     if fraction is not None and all(NUMBER.fullmatch(word) for word in known):
         raise DataError(f"A label is {shortened(fraction)}: classes are whole numbers or words, not fractions.")
     names = np.full(len(words), NO_NAME, dtype=object)
-    names[is_there] = [NO_NAME if word == str(UNLABELLED) else word for word in known]
+    names[is_there] = known
     return names.astype(np.str_)
 
 

@@ -16,7 +16,6 @@ from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels
 from ipal.data.neighbourhood import Neighbourhood, checked_nodes, neighbourhood
 from ipal.errors import DataError
-from ipal.estimator.convert.pyg import graph_of
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, model_of
 from ipal.estimator.open_world import unknown
@@ -80,7 +79,7 @@ def predict(
     lost. With `coverage`, also sets of classes that hold a node's own that often.
     """
     model = model_of(learner)
-    graph = model.checked(graph if isinstance(graph, Graph) else graph_of(graph))
+    graph = model.checked(graph)
     asked = np.arange(graph.num_nodes) if nodes is None else checked_nodes(nodes, graph.num_nodes)
     at = asked
     if nodes is not None:

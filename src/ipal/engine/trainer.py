@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch, sampled, whole_task
@@ -113,12 +113,10 @@ def begin_task(method: Method, state: State, task: Task, setup: Setup) -> State:
         optimizer = Adam(network.parameters(), rate, train.weight_decay)
     if train.relative:
         rate *= root_mean_square(network.encoder.parameters())
-    head = network.head
+    head, more = network.head, list[nn.Parameter]()
     if head is not None and len(new.classes) > head.num_classes:
         more = head.grow(len(new.classes) - head.num_classes, new.generator)
-        optimizer.add_param_group({"params": more, "lr": rate})
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+    optimizer.go_on(more, rate)
     teacher = None if is_first else method.predictor(state.network, state.memory)
     return dataclasses.replace(new, network=network, optimizer=optimizer, learning_rate=rate, teacher=teacher)
 

@@ -68,15 +68,9 @@ def _number(value: Any) -> str:
 
 
 def _set_by_hand(config: LearnerConfig) -> dict[str, Any]:
-    """Settings that are not the method's own; a section as what it changes of it."""
-    found, fields = {}, settings_model(type(config.method)).model_fields
-    for name, value in config.given.items():
-        default = fields[name].get_default()
-        if isinstance(value, BaseModel) and isinstance(default, BaseModel):
-            found[name] = {key: one for key, one in value if one != getattr(default, key)}
-        elif value != default:
-            found[name] = value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
-    return {name: value for name, value in found.items() if value != {}}
+    """Settings that are not the method's own."""
+    fields = settings_model(type(config.method)).model_fields
+    return {name: value for name, value in config.given.items() if value != fields[name].get_default()}
 
 
 @contextmanager

@@ -255,7 +255,7 @@ def _retaught(
         raise DataError("Nothing would be left: a model needs at least one class.")
     nodes = sum(len(tasks[place].nodes) - len(changed[place].nodes) for place in order)
     event = Event.of(what, classes, into=into, nodes=nodes, time=history.now())
-    _, since = history.parted(model.history, first)
+    since = history.parted(model.history, first)[1]
     forgot = [one for one in since if one.what == "forgot"]  # other events name classes, which may be gone
     return replace(found, history=(*found.history, *forgot, event))
 

@@ -19,13 +19,11 @@ from ipal.data.neighbourhood import neighbourhood
 from ipal.errors import DataError, NonFiniteError
 from ipal.estimator.convert.pyg import single
 from ipal.estimator.evidence import FixedDivisors, NodeEvidence
-from ipal.estimator.model import Model, model_of
+from ipal.estimator.model import Fitted, Model, model_of
 from ipal.methods.base import Compute
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
-
-    from ipal.estimator.learner import Learner
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +131,7 @@ def _strongest(values: NDArray[np.float64], count: int) -> list[int]:
     return [place for place in order.tolist() if values[place]]
 
 
-def explain(learner: "Learner | Model", data: "Data", node: Any, *, against: Any = None) -> Explanation:
+def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = None) -> Explanation:
     """Which neighbours and features spoke for the class of a node, rather than for another.
 
     Parameters
@@ -182,9 +180,9 @@ def _other(model: Model, order: list[int], against: Any) -> int | None:
     """The class to compare with, as the model numbers it."""
     if against is None:
         return order[1] if len(order) > 1 else None
-    label = single(against, "A class")
-    if isinstance(label, bool) or label not in model.labels:
-        raise DataError(f"Class {label} was never learned; known are {', '.join(map(str, model.labels))}.")
-    if model.labels.index(label) == order[0]:
+    label, names = str(single(against, "A class")), list(map(str, model.labels))
+    if label not in names:
+        raise DataError(f"Class {label} was never learned; known are {', '.join(names)}.")
+    if names.index(label) == order[0]:
         raise DataError(f"The node is predicted as class {label} itself: name another to compare with, or none.")
-    return model.labels.index(label)
+    return names.index(label)

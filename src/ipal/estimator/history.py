@@ -53,16 +53,6 @@ class Event(BaseModel):
         return cls(what=what, classes=names, into=others, **more)
 
 
-def learned(task: Task) -> Event:
-    """A task that was learned; the same for all learners that are handed it."""
-
-    def made() -> Event:
-        names = np.unique(task.labels).tolist()
-        return Event.of("learned", names, nodes=len(task.nodes), fingerprint=fingerprint(task))
-
-    return task.derived("history", "learned", made)
-
-
 def fingerprint(task: Task) -> str:
     """A hash of a graph and of who taught in it. Names of classes are no part of it: they may change."""
 

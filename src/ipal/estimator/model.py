@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from ipal.engine.executors.recorded import Automatic
 from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, fit_task, initial_state
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator.convert.pyg import graph_of
-from ipal.estimator.history import Event, learned
+from ipal.estimator.history import Event, fingerprint
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened, usual_by_means
 from ipal.estimator.settings import LearnerConfig
 from ipal.methods.base import Compute, LeavesOneOut, Method, OnePass, Outputs, Remembered, Trained, UsualMargins
@@ -34,9 +34,6 @@ from ipal.nn.encoders import ENCODERS
 from ipal.nn.margins import log_probabilities, margins
 from ipal.nn.network import Network
 from ipal.state.value import State, flatten, moment_tensors, network_tensors
-
-if TYPE_CHECKING:
-    from ipal.estimator.learner import Learner
 
 KEPT = {
     "encoder": "encoder weights",
@@ -339,7 +336,8 @@ class Learning:
 
     def finish(self, state: State) -> Model:
         """The model after the task."""
-        event = learned(self.task).model_copy(update={"directed": self.model.directed, "time": self.time})
+        names, nodes, mark = np.unique(self.task.labels), len(self.task.nodes), fingerprint(self.task)
+        event = Event.of("learned", names, nodes=nodes, time=self.time, fingerprint=mark, directed=self.model.directed)
         model = replace(self.model, state=state, history=(*self.model.history, event))
         if not model.leaves_one_out:
             return model
@@ -381,7 +379,14 @@ def begin_learning(
     return Learning(begun, task, executor or Automatic(), time=time)
 
 
-def model_of(fitted: "Learner | Model") -> Model:
+class Fitted(Protocol):
+    """A learner that has learned."""
+
+    @property
+    def model_(self) -> Model: ...
+
+
+def model_of(fitted: Fitted | Model) -> Model:
     """What was learned: by a learner, or the model itself."""
     if isinstance(fitted, Model):
         return fitted

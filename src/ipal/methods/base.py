@@ -164,24 +164,6 @@ def relative_distance(cosines: Tensor) -> Tensor:
     return (1 - cosines[:, :-1].amax(dim=1)) / (1 - cosines[:, -1]).clamp_min(1e-6)
 
 
-class HardExamples(NamedTuple):
-    """Which nodes of a class count as hard: those of largest `losses.hardness`."""
-
-    number: int
-    measure: str
-
-
-class Extents(NamedTuple):
-    """Sizes that the memory of a method without training depends on."""
-
-    features: int
-    classes: int
-    tested_nodes: int
-    """Of the largest graph that is predicted on."""
-    piece: int
-    """Bytes of the part of its propagation matrix that is held where memory is short."""
-
-
 @dataclass(frozen=True)
 class Method(ABC):
     """A continual learning method. A subclass is a frozen dataclass whose fields are its settings."""
@@ -250,8 +232,8 @@ class Method(ABC):
         return None
 
     @property
-    def hard_examples(self) -> HardExamples | None:
-        """How the method selects hard examples of a class; None where it selects none."""
+    def hard_examples(self) -> tuple[int, str] | None:
+        """How many examples of a class count as hard, and by which `losses.hardness`; None where none is selected."""
         return None
 
     # ------------------------------------------------------------------ what a stream or a machine must offer
@@ -266,9 +248,12 @@ class Method(ABC):
     def check_setup(self, test_graph: TestGraph) -> None:  # noqa: B027
         """Refuse settings that do not fit the graphs that are predicted."""
 
-    def working_memory(self, extents: Extents) -> int:
-        """Bytes that learning and predicting take about at least, besides graphs and weights."""
-        return 12 * extents.tested_nodes * extents.classes + extents.piece
+    def working_memory(self, features: int, classes: int, nodes: int, piece: int) -> int:
+        """Bytes that learning and predicting take about at least, besides graphs and weights.
+
+        `nodes` are those of the largest graph that is predicted on, of whose propagation matrix `piece` bytes are held.
+        """
+        return 12 * nodes * classes + piece
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ipal.config import Count, Draws, EncoderConfig, NonNegative, Restart, TrainConfig
 from ipal.data.centrality import NodeWeights, node_weights
-from ipal.methods.base import Batch, HardExamples, Network, TaskContext, Terms, relative_distance, with_middle
+from ipal.methods.base import Batch, Network, TaskContext, Terms, relative_distance, with_middle
 from ipal.methods.shared.prototypes import PrototypeClassifier, PrototypeContext, PrototypeMemory
 from ipal.nn import losses as eq
 from ipal.nn.truncated_beta import TruncatedBeta
@@ -135,5 +135,5 @@ class IPAL(PrototypeClassifier):
         return relative_distance(eq.unit(rows) @ with_middle(memory.mean).T)
 
     @property
-    def hard_examples(self) -> HardExamples:
-        return HardExamples(self.k, self.hardness)
+    def hard_examples(self) -> tuple[int, str]:
+        return self.k, self.hardness

@@ -17,7 +17,7 @@ from torch import Tensor
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.errors import DataError
-from ipal.methods.base import Compute, Extents, Remembered, Space, TaskContext
+from ipal.methods.base import Compute, Remembered, Space, TaskContext
 from ipal.methods.shared.propagated_features import FeatureSums, PropagatedFeatures, picked
 from ipal.methods.shared.scatter import ScatterMemory, centred
 from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
@@ -77,8 +77,9 @@ class SLDA(PropagatedFeatures):
         weights, offsets = self.solved(memory)
         return memory.sums.mean @ weights.T + offsets
 
-    def working_memory(self, extents: Extents) -> int:
-        return super().working_memory(extents) + 24 * extents.features**2  # the covariance and its factor
+    def working_memory(self, features: int, classes: int, nodes: int, piece: int) -> int:
+        covariance = 24 * features**2  # and its factor
+        return super().working_memory(features, classes, nodes, piece) + covariance
 
     def statistics(self, memory: ScatterMemory) -> FeatureSums:
         return memory.sums

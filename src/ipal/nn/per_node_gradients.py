@@ -106,7 +106,7 @@ def _of_two_convolutions(encoder: GCN, task: Task, g: Tensor, size: Size, runtim
     g = g * _activated(encoder, 1, carried @ encoder.weights[1] + encoder.biases[1])[1]
     u, reach = g @ encoder.weights[1].T, a.picked(nodes)
     degree, bias, weight = reach.indptr.diff(), u * reach.matmul(slope), torch.zeros_like(encoder.weights[0].T)
-    positive = size is torch.abs and all(bool((part >= 0).all()) for part in (slope, a.values, _values(task.graph.x)))
+    positive = size is torch.abs and all(bool((part >= 0).all()) for part in (a.values, _values(task.graph.x)))
     if positive:  # so is T, whose absolute values are then a product of matrices
         spread = (slope * reach.transposed().matmul(u.abs())).cpu().numpy()
         weight = torch.from_numpy(_dense((task.graph.normalised.T @ spread).T @ task.graph.x)).to(g.device)

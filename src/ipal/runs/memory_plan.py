@@ -24,7 +24,7 @@ from ipal.data.csr import EDGES_AT_ONCE
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.errors import CapacityError, shortened
-from ipal.methods.base import Extents, Trained
+from ipal.methods.base import Trained
 from ipal.nn.embed import operators_bytes
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.per_node_gradients import CHUNK
@@ -89,8 +89,8 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
 
     if not isinstance(method, Trained):
         piece = min(8 * (tested.edges + tested.nodes), 8 * EDGES_AT_ONCE)
-        extents = Extents(graph.num_features, sum(config.split or ()), tested.nodes, piece)
-        return [in_pieces(config, kept + method.working_memory(extents))]
+        own = method.working_memory(graph.num_features, sum(config.split or ()), tested.nodes, piece)
+        return [in_pieces(config, kept + own)]
     encoder, kind = config.encoder, ENCODERS.find(config.encoder.kind)
     columns, ends_on_graph = kind.widths(graph.num_features, encoder)[0], method.ends_on_whole_graph()
     if ends_on_graph and protocol.train_graph == "seen":

@@ -3,7 +3,8 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ from ipal.estimator import files
 from ipal.estimator.display import in_words
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
-from ipal.evaluation.evaluate import evaluate_before
+from ipal.evaluation.evaluate import evaluate_all, evaluate_before
 from ipal.evaluation.metrics import (
     Scores,
     average_forgetting,
@@ -39,7 +40,7 @@ from ipal.runs.memory_plan import explained, is_out_of_memory
 from ipal.runs.records import Progress
 from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
-from ipal.runs.stacked_tests import others_waiting, tested
+from ipal.runs.stacked_tests import predict_together
 from ipal.state.snapshot import Snapshot
 
 __all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
@@ -145,12 +146,13 @@ def run_by_epochs(
                 if is_last:
                     observer.learned(index, task, watch.model)
                 if is_last or stream.is_tested_after(index, number):
-                    with others_waiting(stack, watch.model, (index, number)) as others:
+                    # In a stack it pauses until others have come as far, and is tested with them.
+                    with stack.waiting((index, number), watch.model) if stack else nullcontext() as others:
                         if others:
                             yield
                         clock = time.perf_counter()
-                        splits = partial(stream.test_splits, index)
-                        row = tested(watch.model, others, splits, config.protocol.accuracy)
+                        test = partial(_tests, stream, index, config.protocol.accuracy)
+                        row = others.together(test) if others else test([watch.model])[0]
                         progress.evaluation_seconds += time.perf_counter() - clock
                 watch.end_batch(stream, row, is_last=is_last)
                 yield
@@ -167,6 +169,10 @@ def run_by_epochs(
             result["timing"]["runs_stacked"] = stack.largest
         _store(folder, stream, progress, files.snapshot(watch.fitted), result)
     return result
+
+
+def _tests(stream: TaskStream, index: int, accuracy: str, models: Sequence[Model]) -> list[Row]:
+    return evaluate_all(models, stream.test_splits(index), accuracy, predict_together(models))
 
 
 def _store(folder: RunFolder, stream: TaskStream, progress: Progress, model: Snapshot, result: dict[str, Any]) -> None:

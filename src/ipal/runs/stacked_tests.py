@@ -1,35 +1,16 @@
 """The tests of runs whose steps are stacked: their models predict together."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from ipal.data.graph import Graph
-from ipal.data.task import TestSplit
-from ipal.engine.executors.stacked import Mapped, Stack, Waiting, are_alike
+from ipal.engine.executors.stacked import Mapped, are_alike
 from ipal.estimator.model import Model, Prediction
-from ipal.evaluation.evaluate import evaluate, evaluate_all
-from ipal.evaluation.rows import Row
 from ipal.methods.base import Trained
 from ipal.nn.embed import fits
-
-
-def others_waiting(stack: Stack | None, model: Model, batch: tuple[int, int]) -> AbstractContextManager[Waiting | None]:
-    """Those who are tested after a batch with this model, which pauses inside until they have come; None if alone."""
-    return nullcontext() if stack is None else stack.waiting(("tests", batch), model)
-
-
-def tested(model: Model, others: Waiting | None, splits: Callable[[], list[TestSplit]], accuracy: str) -> Row:
-    """The scores of a model: with those of others, or by itself."""
-    if others is None:
-        return evaluate(model, splits(), accuracy)
-    found: Row = others.together(
-        lambda models: evaluate_all(models, splits(), accuracy, predict_together(cast(Sequence[Model], models)))
-    )
-    return found
 
 
 def predict_together(models: Sequence[Model]) -> Callable[[Graph, Tensor], Sequence[Prediction]]:

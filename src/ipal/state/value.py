@@ -174,11 +174,7 @@ def load_network(network: Network, tensors: Mapping[str, Tensor], prefix: str = 
 
 def load_optimizer(network: Network, tensors: Mapping[str, Tensor], rate: float, weight_decay: float) -> Adam:
     """An optimiser of a restored network, with its saved moments."""
-    optimizer = Adam(network.encoder.parameters(), rate, weight_decay)
-    for index, weight in enumerate(network.head.weights if network.head is not None else ()):
-        assert network.head is not None
-        biases = list(network.head.biases)[index : index + 1]
-        optimizer.add_param_group({"params": [weight, *biases], "lr": rate})
+    optimizer = Adam(network.parameters(), rate, weight_decay)
     for name, parameter in network.named_parameters():
         prefix = f"optimizer.{name}."
         moments = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}

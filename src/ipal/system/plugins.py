@@ -44,8 +44,8 @@ class Registry(Mapping[str, Thing]):
             raise ConfigError(f"Unknown {self.kind} '{shortened(name)}'.{did_you_mean(name, self)}")
         return self[name]
 
-    def package(self, name: str) -> "Package | None":
-        """Which package brings a thing; None for what is this package's own."""
+    def package(self, name: str) -> str | None:
+        """Which package brings a thing, in words; None for what is this package's own."""
         return _package(self.entries[name]) if name not in self.own and name in self.entries else None
 
     def __getitem__(self, name: str) -> Thing:
@@ -76,15 +76,8 @@ class Registry(Mapping[str, Thing]):
         return len(self.own) + len(self.entries)
 
 
-class Package(tuple[str, str]):
-    """Name and version."""
-
-    def __str__(self) -> str:
-        return f"the package {' '.join(self)}".strip()
-
-
-def _package(entry: EntryPoint) -> Package:
-    return Package((entry.dist.name, entry.dist.version) if entry.dist else (entry.module, ""))
+def _package(entry: EntryPoint) -> str:
+    return f"the package {entry.dist.name} {entry.dist.version}" if entry.dist else f"the package {entry.module}"
 
 
 def installed_version(package: str) -> str | None:

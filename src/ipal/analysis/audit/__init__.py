@@ -43,8 +43,8 @@ class View:
     nodes: Nodes
     labels: Labels
     """Of these nodes."""
-    taught: NDArray[np.bool_] | None
-    """Which of these nodes are training nodes of the model; None if unknown."""
+    taught: NDArray[np.bool_]
+    """Which of these nodes are training nodes of the model."""
 
 
 def as_taught(resolved: Resolved) -> list[View]:
@@ -170,7 +170,7 @@ def _against(
 ) -> dict[str, Any]:
     """Search the state for rows, and for who taught."""
     nodes, tensors = np.flatnonzero(labelled(dataset.y)), snapshot(model, moments=True).tensors
-    views = taught_in or [View(dataset.graph, nodes, dataset.y[nodes], None)]
+    views = taught_in or [View(dataset.graph, nodes, dataset.y[nodes], np.ones(len(nodes), dtype=np.bool_))]
     raw = stored_rows(tensors, model.checked(dataset.graph).x)
     smallest = sorted((name for name in kept if kept[name].count), key=lambda name: kept[name].count)[:SMALLEST]
     # A column in which only one node has a value makes a matrix of products show that node's whole row.
@@ -224,11 +224,10 @@ def _sample(
 ) -> tuple[Tensor, NDArray[Any], NDArray[np.bool_]]:
     """Some rows of every small class and of the others together, taught or not; their classes, and which taught."""
     names = np.array([str(label) for label in view.labels.tolist()])
-    taught = np.ones(len(names), dtype=bool) if view.taught is None else view.taught
     groups = np.where(np.isin(names, classes), names, "")
     order, chosen = random.permutation(len(names)), []
     for group in np.unique(groups):
-        for kind in (taught, ~taught):
+        for kind in (view.taught, ~view.taught):
             chosen.append(order[((groups == group) & kind)[order]][:most])
     some = np.sort(np.concatenate(chosen))
-    return rows[torch.from_numpy(some)], names[some], taught[some]
+    return rows[torch.from_numpy(some)], names[some], view.taught[some]

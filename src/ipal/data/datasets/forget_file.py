@@ -48,7 +48,7 @@ def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
 
 
 def read_departures(paths: Sequence[Path], which: str | None = None, *, undirected: bool = True) -> list[GraphData]:
-    """Read graphs and who is to leave them: `which` are ids or numbers with commas, or a file with one a line."""
+    """Read graphs and who is to leave them: `which` are ids or numbers with commas."""
     graphs = [read_taught(path, undirected=undirected) for path in paths]
     if (which is None) == all(graph.forget_mask is None for graph in graphs):
         raise DataError(

@@ -103,6 +103,8 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
     arrays = read_arrays(path, [*adj, *attr, "labels"])
     adjacency = csr(need(arrays, adj, path), path).tocoo()
     x = csr(need(arrays, attr, path), path)
+    if not np.isfinite(x.data).all():
+        raise DataError(f"{path}: the features hold NaN or infinite values: replace them before use.")
     x = x.astype(np.float32)
     x.data = (x.data > 0).astype(np.float32)
     x.eliminate_zeros()

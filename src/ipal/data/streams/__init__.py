@@ -1,6 +1,6 @@
 """Streams: from one labelled graph to a sequence of tasks and their test splits; `STREAMS` knows all."""
 
-from ipal.data.streams.online import Blurry, Online
+from ipal.data.streams.online import Online
 from ipal.data.streams.splits import CONTEXT, TEST, TRAIN, VALIDATION, default_split
 from ipal.data.streams.tasks import (
     DomainIncremental,
@@ -16,7 +16,7 @@ __all__ = ["CONTEXT", "STREAMS", "TEST", "TRAIN", "VALIDATION", "TaskStream", "d
 
 STREAMS: Registry[type[TaskStream]] = Registry(
     "stream",
-    (TaskStream, TaskIncremental, TimeIncremental, DomainIncremental, GraphSequence, Returning, Online, Blurry),
+    (TaskStream, TaskIncremental, TimeIncremental, DomainIncremental, GraphSequence, Returning, Online),
     lambda thing: isinstance(thing, type) and issubclass(thing, TaskStream),
     lambda kind: kind.Settings(),
 )

@@ -1,4 +1,4 @@
-"""The tasks of the class-incremental stream in small batches of nodes, each seen once; blurry: overlapping."""
+"""The tasks of the class-incremental stream in small batches of nodes, each seen once; their borders may be blurred."""
 
 import hashlib
 from typing import Any, Literal
@@ -22,7 +22,8 @@ class Online(TaskStream):
     """A task comes in batches, each attached to nodes that came before, within a bounded neighbourhood.
 
     Unlabelled nodes of a task come along with its training nodes. With isolated training graphs a batch is attached to
-    nodes of its own task only. Tests are those of the class-incremental stream.
+    nodes of its own task only. Tests are those of the class-incremental stream. With `sigma` a batch has nodes of
+    several tasks, those of a task spread over the batches in proportion to its share in them.
     """
 
     name = "online"
@@ -37,6 +38,8 @@ class Online(TaskStream):
         """Most earlier neighbours of every node in it."""
         points: Count = 50
         """Tests along the stream, at equal distances, beside those after every task."""
+        sigma: float = Field(0.0, ge=0, le=1e9)
+        """Width of the overlap of tasks, in batches; 0 for none."""
 
     settings: Settings
 
@@ -58,8 +61,16 @@ class Online(TaskStream):
             raise DataError(f"Batch {sizes.argmin() + 1} has no training node: set a larger protocol.stream.batch.")
 
     def shares(self) -> NDArray[np.float64]:
-        """(batches, tasks), what share of a batch is of which task; here all of it is of one."""
-        return np.repeat(np.eye(len(self)), self.batches, axis=0)
+        """(batches, tasks), what share of a batch is of which task."""
+        if self.settings.sigma == 0:
+            return np.repeat(np.eye(len(self)), self.batches, axis=0)
+        middles = (self.starts[:-1] + self.starts[1:] - 1) / 2
+        return blurred_shares(middles, int(self.starts[-1]), self.settings.sigma)
+
+    @property
+    def revisits(self) -> bool:
+        """A batch that is blurred is attached to earlier nodes of each of its tasks."""
+        return self.settings.sigma > 0 and self.settings.hops > 0
 
     @property
     def batches(self) -> list[int]:
@@ -108,30 +119,6 @@ class Online(TaskStream):
     def describe(self) -> dict[str, Any]:
         """With the number of batches of each task."""
         return {**super().describe(), "batches": self.batches}
-
-
-class Blurry(Online):
-    """The batches of the online stream, with a mixture of groups in each; the nodes of a group are spread over the
-    batches in proportion to its share in them."""
-
-    name = "blurry"
-
-    class Settings(Online.Settings):
-        sigma: float = Field(5.0, ge=0, le=1e9)
-        """Width of the overlap, in batches; 0 for none."""
-
-    settings: Settings
-
-    @property
-    def revisits(self) -> bool:
-        """A batch has nodes of many groups, and is attached to earlier ones of each."""
-        return self.settings.sigma > 0 and self.settings.hops > 0
-
-    def shares(self) -> NDArray[np.float64]:
-        if self.settings.sigma == 0:
-            return super().shares()
-        middles = (self.starts[:-1] + self.starts[1:] - 1) / 2
-        return blurred_shares(middles, int(self.starts[-1]), self.settings.sigma)
 
 
 def spread_evenly(number: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -121,9 +121,8 @@ def explanation(model: Model, question: Question, options: ExplainOptions) -> di
         raise DataError("An explanation is of one node: name it, as nodes: [3].")
     if any(option is not None for option in (asked.reject, asked.coverage, asked.probabilities)):
         raise DataError("reject, coverage and probabilities are of predictions: leave them out.")
-    by_name = {str(label): label for label in model.labels}
-    against = None if options.against is None else by_name.get(options.against, options.against[:40])
-    return explain(model, question.graph, int(question.nodes[0]), against=against).as_plain_data(options.top)
+    found = explain(model, question.graph, int(question.nodes[0]), against=options.against)
+    return found.as_plain_data(options.top)
 
 
 # ---------------------------------------------------------------------- the one in use

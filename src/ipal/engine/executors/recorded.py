@@ -78,8 +78,7 @@ class Repeater:
 
     def _has_moments(self) -> bool:
         """Whether all weights have: a step that makes some is not what later ones are."""
-        weights = [weight for group in self._optimizer.param_groups for weight in group["params"]]
-        return all(weight in self._optimizer.state for weight in weights)
+        return all(weight in self._optimizer.state for weight in self._optimizer.parameters)
 
     def close(self) -> None:
         if self._recorded:

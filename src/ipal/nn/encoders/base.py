@@ -1,9 +1,8 @@
 """What all encoders share: parameters, the order of layers, activations, dropout. Knows no classes, tasks or heads."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import ClassVar, cast
 
 import torch
@@ -18,20 +17,9 @@ Parameters = Mapping[str, Tensor]
 """Those of one layer, by their names."""
 Shapes = dict[str, tuple[int, ...]]
 
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
-    {
-        "none": lambda values: values,
-        "relu": torch.relu_,
-        "elu": nn.functional.elu_,
-        "leaky_relu": nn.functional.leaky_relu_,
-        "tanh": torch.tanh_,
-    }
-)
-"""In place."""
-
 
 class Encoder(nn.Module, ABC):
-    """Graph layers one after the other, an activation after each, no classifier head.
+    """Graph layers one after the other, a ReLU after each, no classifier head.
 
     A subclass says which parameters a layer has (`shapes`), how they start (`start`), and what a layer computes from a
     `LayerInput` (`layer`); whole graphs, samples, graphs in pieces and exported files follow from that. In training
@@ -57,7 +45,7 @@ class Encoder(nn.Module, ABC):
                 f"A network for {num_features} features with {config.layers} layers (hidden {config.hidden})",
                 "use fewer features, or a smaller encoder.hidden",
             )
-        self.activation, self.last_activation = config.activation, config.last_activation
+        self.last_activation = config.last_activation
         self.dropout = config.dropout
         self.generator = generator
         self.num_layers = config.layers
@@ -86,7 +74,7 @@ class Encoder(nn.Module, ABC):
 
     def activated(self, values: Tensor, p: Parameters, *, is_last: bool) -> Tensor:
         """What a layer hands on; may change `values` in place."""
-        return ACTIVATIONS[self.last_activation if is_last else self.activation](values)
+        return values if is_last and self.last_activation == "none" else torch.relu_(values)
 
     @classmethod
     def check(cls, config: EncoderConfig) -> None:

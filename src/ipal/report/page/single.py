@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig, Tree, attribute_docs
+from ipal.config import RunConfig, Tree
 from ipal.report.cells import Cell, CellTable, seconds, signless, table
 from ipal.report.collect import Run
 from ipal.report.page.plots import Fact, Page, PageSection
@@ -102,7 +102,8 @@ def setup_section(run: Run) -> PageSection:
         notes.append(f"Features: {data['preprocessing']}.")
     if dropped := run.result.protocol.dropped_classes:
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
-    content = [_settings_table(run.config), _software_table(run)]
+    settings = [(name, as_text(value)) for name, value in flat(run.config.to_tree())]
+    content = [table("All settings", ("setting", "value"), settings), _software_table(run)]
     return PageSection("setup", "How it was made", code=command(run.config), notes=notes, content=content)
 
 
@@ -124,13 +125,6 @@ def flat(tree: Tree) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{inner}", leaf) for inner, leaf in value.items())
         else:
             yield name, value
-
-
-def _settings_table(config: RunConfig) -> CellTable:
-    parts = {"": RunConfig, "protocol.": ProtocolConfig, "encoder.": EncoderConfig, "train.": TrainConfig}
-    meanings = {before + name: text for before, part in parts.items() for name, text in attribute_docs(part).items()}
-    rows = [(name, as_text(value), meanings.get(name, "")) for name, value in flat(config.to_tree())]
-    return table("All settings", ("setting", "value", "meaning"), rows)
 
 
 def _software_table(run: Run) -> CellTable:
