@@ -86,6 +86,8 @@ def row_starts(ends: Tensor, entries: int) -> Tensor:
 
 def read_only(array: NDArray[Any]) -> Tensor:
     """The same memory as a tensor that is never written to: so it may be mapped from a file for reading alone."""
+    if array.flags.writeable:
+        return torch.from_numpy(array)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)

@@ -19,13 +19,11 @@ from ipal.data.neighbourhood import neighbourhood
 from ipal.errors import DataError, NonFiniteError
 from ipal.estimator.convert.pyg import single
 from ipal.estimator.evidence import FixedDivisors, NodeEvidence
-from ipal.estimator.model import Model, model_of
+from ipal.estimator.model import Fitted, Model, model_of
 from ipal.methods.base import Compute
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
-
-    from ipal.estimator.learner import Learner
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +153,7 @@ def _strongest(values: NDArray[np.float64], count: int) -> list[int]:
     return [place for place in order.tolist() if values[place]]
 
 
-def explain(learner: "Learner | Model", data: "Data", node: Any, *, against: Any = None) -> Explanation:
+def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = None) -> Explanation:
     """Which neighbours and features spoke for the class of a node, rather than for another.
 
     Parameters

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -34,9 +34,6 @@ from ipal.nn.encoders import ENCODERS
 from ipal.nn.margins import log_probabilities, margins
 from ipal.nn.network import Network
 from ipal.state.value import State, flatten, moment_tensors, network_tensors
-
-if TYPE_CHECKING:
-    from ipal.estimator.learner import Learner
 
 KEPT = {
     "encoder": "encoder weights",
@@ -382,7 +379,14 @@ def begin_learning(
     return Learning(begun, task, executor or Automatic(), time=time)
 
 
-def model_of(fitted: "Learner | Model") -> Model:
+class Fitted(Protocol):
+    """A learner that has learned."""
+
+    @property
+    def model_(self) -> Model: ...
+
+
+def model_of(fitted: Fitted | Model) -> Model:
     """What was learned: by a learner, or the model itself."""
     if isinstance(fitted, Model):
         return fitted

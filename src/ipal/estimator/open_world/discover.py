@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from ipal.data.graph import Nodes
 from ipal.errors import ConfigError, shortened
-from ipal.estimator.model import Model, model_of
+from ipal.estimator.model import Fitted, Model, model_of
 from ipal.estimator.open_world.unknown import rejected
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
 
-    from ipal.estimator.learner import Learner
 
 MOST = 20
 """Groups that are tried, where their number is not given."""
@@ -45,7 +44,7 @@ class Candidate:
 
 
 def discover(
-    learner: "Learner | Model", data: "Data", reject: float = 0.05, classes: int | None = None
+    learner: Fitted | Model, data: "Data", reject: float = 0.05, classes: int | None = None
 ) -> list[Candidate]:
     """Rejected nodes in groups, each perhaps a new class: k-means on the main components of embeddings.
 

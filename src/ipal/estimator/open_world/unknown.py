@@ -9,17 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.errors import ConfigError, DataError, Qualified, shortened
-from ipal.estimator.model import Model, model_of
+from ipal.estimator.model import Fitted, Model, model_of
 from ipal.estimator.open_world.calibration import FEWEST, Calibration, quantile, smoothed
 from ipal.nn.margins import MOST_MARGIN, log_probabilities, margins
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
 
-    from ipal.estimator.learner import Learner
 
-
-def score_unknown(learner: "Learner | Model", data: "Data") -> NDArray[np.float64]:
+def score_unknown(learner: Fitted | Model, data: "Data") -> NDArray[np.float64]:
     """Novelty score of every node: higher for nodes of classes that were never learned.
 
     Parameters
@@ -42,7 +40,7 @@ def score_unknown(learner: "Learner | Model", data: "Data") -> NDArray[np.float6
         return known.shares_below(smoothed(novelty, graph).numpy(), nodes)
 
 
-def predict_sets(learner: "Learner | Model", data: "Data", coverage: float = 0.9) -> NDArray[np.bool_]:
+def predict_sets(learner: Fitted | Model, data: "Data", coverage: float = 0.9) -> NDArray[np.bool_]:
     """Classes that every node may be of: its own is among them for about a given share of nodes.
 
     Parameters
