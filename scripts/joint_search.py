@@ -52,7 +52,7 @@ def validated(data: Dataset, settings: Mapping[str, Any], seed: int, device: str
         for graph in TEST_GRAPHS
     ]
     stream, config, runtime = runs[0].stream, runs[0].learner_config(), runs[0].runtime()
-    untrained = replace(config, train=config.train.model_copy(update={"epochs": 0}))
+    untrained = config.model_copy(update={"train": config.train.model_copy(update={"epochs": 0})})
     model, last = empty_model(config, stream.task(0).graph, runtime), len(stream) - 1
     for index in range(last + 1):
         now = config if index == last else untrained

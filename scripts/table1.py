@@ -72,7 +72,7 @@ def perform(work: Work) -> Line:
         for graph in TEST_GRAPHS
     }
     begin, found = time.perf_counter(), dict[str, Any]()
-    configs = {graph: replace(run.learner_config(), test_graph=None) for graph, run in runs.items()}
+    configs = {graph: run.learner_config().model_copy(update={"test_graph": None}) for graph, run in runs.items()}
     shared = configs["isolated"] == configs["seen"]  # one model serves both
     for graphs in [TEST_GRAPHS] if shared else [(graph,) for graph in TEST_GRAPHS]:
         found |= learned({graph: runs[graph] for graph in graphs})
@@ -89,7 +89,7 @@ def learned(runs: Mapping[str, Any]) -> dict[str, Any]:
 
     run = next(iter(runs.values()))
     config, runtime, last = run.learner_config(), run.runtime(), len(run.stream) - 1
-    untrained = replace(config, train=config.train.model_copy(update={"epochs": 0}))
+    untrained = config.model_copy(update={"train": config.train.model_copy(update={"epochs": 0})})
     keeps_all = METHODS.find(run.config.method).keeps == "everything"  # only its last model counts
     model, rows = None, {graph: list[Any]() for graph in runs}
     for index in range(last + 1):

@@ -169,7 +169,7 @@ def in_this_process(address: str | None = None) -> Engine:
         for group in pack(jobs):
             for job in group.jobs:
                 started(job)
-            reasons = perform(group)
+            reasons = perform(group, {})
             yield from ((job, reasons[job.name]) for job in group.jobs)
 
     return engine  # type: ignore[return-value]

@@ -61,7 +61,6 @@ def no_graph(target: Target, rng: random.Random) -> Status:
         {"edge_index": [[0, 1]]},
         {"edge_index": [[[0]], [[1]]]},
         {"nodes": [3]},
-        {"nodes": [0, 0]},
         {"nodes": []},
         {"nodes": ["0"]},
         {"nodes": [True]},

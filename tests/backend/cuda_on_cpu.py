@@ -17,7 +17,7 @@ import torch
 
 from ipal.backend import fused
 
-SOURCE = "".join((Path(fused.__file__).parent / name).read_text() for name in ("fused.cu", "adam.cu"))
+SOURCE = Path(fused.__file__).with_suffix(".cu").read_text()
 NAMES = re.findall(r'extern "C" __global__ void (\w+)', SOURCE)
 BEFORE = """
 #include <barrier>
@@ -102,8 +102,9 @@ class Kernels:
         self.started.append(name)
         if not (across and down):
             return
-        kinds = {torch.Tensor: ctypes.c_void_p, int: ctypes.c_int, float: ctypes.c_double}
-        held = [kinds[type(one)](one.data_ptr() if isinstance(one, torch.Tensor) else one) for one in arguments]
+        held = [
+            ctypes.c_void_p(one.data_ptr()) if isinstance(one, torch.Tensor) else ctypes.c_int(one) for one in arguments
+        ]
         pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(one) for one in held))
         with self._lock:  # batches are made in another thread
             getattr(self._library, f"start_{name}")(pointers, across, down, width, height)

@@ -2,13 +2,9 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ipal.backend import cuda_kernels
-from ipal.backend.adam import BETA1, BETA2, EPSILON, LARGE, Adam
-from tests.backend.cuda_on_cpu import Kernels, kernels
-
-__all__ = ["kernels"]
+from ipal.backend.adam import Adam
 
 
 def test_adam_by_hand() -> None:
@@ -49,35 +45,3 @@ def test_it_is_torchs_adam_to_the_bit(weight_decay: float) -> None:
         assert all(torch.equal(mine.state[a][name], other.state[b][name]) for name in ("step", "exp_avg", "exp_avg_sq"))
     mine.zero_grad()
     assert all(parameter.grad is None for parameter in ours)
-
-
-def stepped(weights: Tensor, steps: int, device: str = "cpu", **ours: float) -> Tensor:
-    """Weights after steps of our Adam, or of torch's."""
-    weight, draws = nn.Parameter(weights.to(device)), torch.Generator().manual_seed(1)
-    optimizer = Adam([weight], **ours) if ours else torch.optim.Adam([weight], lr=1e-2, weight_decay=0.01, fused=True)
-    for _ in range(steps):
-        weight.grad = torch.randn(weights.shape, generator=draws).to(device)
-        optimizer.step()
-    return weight.detach().cpu()
-
-
-def test_the_kernel_of_large_tensors_steps_as_torch_does(kernels: Kernels) -> None:
-    generator = torch.Generator().manual_seed(0)
-    first = torch.randn(70, generator=generator)
-    weights, means, squares, draws = first.clone(), torch.zeros(70), torch.zeros(70), torch.Generator().manual_seed(1)
-    for step in range(1, 6):
-        tensors = [weights, torch.randn(70, generator=draws), means, squares, torch.tensor(float(step))]
-        kernels("adam", 2, 1, 16, 1, [*tensors, 70, 1e-2, 0.01, BETA1, BETA2, EPSILON])
-    torch.testing.assert_close(weights, stepped(first, 5), rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-@pytest.mark.parametrize("number", [LARGE - 1, LARGE, LARGE + 1])
-def test_large_tensors_on_a_gpu(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, taken = torch.randn(number, generator=torch.Generator().manual_seed(0)), list[bool]()
-    own = cuda_kernels.adam
-    monkeypatch.setattr(cuda_kernels, "adam", lambda *given: taken.append(own(*given)) or taken[-1])
-    ours, again = (stepped(first, 5, "cuda", lr=1e-2, weight_decay=0.01) for _ in range(2))
-    assert torch.equal(ours, again)
-    assert taken == [True] * (10 if number >= LARGE else 0)
-    torch.testing.assert_close(ours, stepped(first, 5), rtol=1e-5, atol=1e-6)

@@ -216,7 +216,7 @@ def test_tasks_are_learned_the_same_but_for_rounding(
     monkeypatch.setattr(fused, "has_kernels", lambda device: False)
     for one, other in zip(found, learned_together(method, stream, options)[0], strict=True):
         torch.testing.assert_close(parameters(one), parameters(other), rtol=1e-3, atol=1e-4)
-    apart = {"adam"} if options[0].get("batch") else {"adam", "distinct_places"}
+    apart = {"distinct_places"} if options[0].get("batch") is None else set()
     of_pcl = {name for name in NAMES if "unit" in name or "contrast" in name}
     assert started == (set(NAMES) - apart if method is IPAL else of_pcl)
 

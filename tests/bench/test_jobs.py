@@ -123,6 +123,8 @@ def test_a_process_reads_a_graph_once_for_all_groups(jobs, monkeypatch):
     monkeypatch.setattr(datasets, "load", lambda *args, **options: read.append(args) or load(*args, **options))
     for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
         monkeypatch.setenv(name, "1")
-    module._resolver.cache_clear()
-    assert [reason for group in pack(jobs) for reason in perform(group).values()] == [None] * 3
+    kept = {}
+    assert [reason for group in pack(jobs) for reason in perform(group, kept).values()] == [None] * 3
     assert len(read) == 1
+    assert perform(pack(jobs)[0], {}) == {jobs[0].name: None}
+    assert len(read) == 2, "nothing is kept elsewhere"

@@ -274,6 +274,6 @@ def test_a_bench_stacks_where_it_is_asked_to(tmp_path: Path, sizes: list[int], m
     for suite, expected in zip(suites, ([], [2, 2] * 2), strict=True):
         sizes.clear()
         jobs = tuple(replace(job, runs=tmp_path / f"{len(expected)}") for job in suite.jobs.values())
-        assert list(perform(JobGroup(jobs)).values()) == [None] * 4
+        assert list(perform(JobGroup(jobs), {}).values()) == [None] * 4
         assert sizes == expected
     assert [suite.benches[0].command.partition("x.yaml")[2] for suite in suites] == ["", " --stack 8"]

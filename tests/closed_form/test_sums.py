@@ -188,7 +188,7 @@ def test_sums_of_products_are_saved_as_whole_numbers_of_32_bits_where_these_are_
     saved = kept.tensors()["gram"]
     # Steps of 2^-7: 77 and 102, and 128 twice.
     assert saved.dtype == torch.int32
-    assert saved.flatten().tolist() == [77**2 + 128**2, 77 * 102 + 128**2, 77 * 102 + 128**2, 102**2 + 128**2]
+    assert saved.tolist() == [77**2 + 128**2, 77 * 102 + 128**2, 77 * 102 + 128**2, 102**2 + 128**2]
     for factor in (2.0**20, -(2.0**20)):  # too large, on either side
         other = dataclasses.replace(kept, gram=kept.gram * factor)
         assert other.tensors()["gram"].dtype == torch.int64

@@ -1,7 +1,7 @@
 """Adam, by the fused kernel that `torch.optim.Adam(fused=True)` calls, to the same bits.
 
 The optimiser class itself loads torch's compiler with some eight hundred modules when it is first made, which takes
-longer than many a run. On a GPU, large tensors take a kernel of our own.
+longer than many a run.
 """
 
 from collections.abc import Iterable
@@ -9,10 +9,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from ipal.backend import cuda_kernels
-
-LARGE = 2**18
-"""Numbers of a tensor for which the fused kernel starts too few blocks to keep a GPU busy."""
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
@@ -43,25 +39,19 @@ class Adam:
     @torch.no_grad()
     def step(self) -> None:
         """One step of every parameter that has a gradient."""
-        every = [
-            (parameter, gradient, state["exp_avg"], state["exp_avg_sq"], state["step"])
-            for parameter in self.parameters
-            if (gradient := parameter.grad) is not None
-            for state in [self.state_of(parameter)]
-        ]
-        if not every:
+        moving = [parameter for parameter in self.parameters if parameter.grad is not None]
+        if not moving:
             return
-        torch._foreach_add_([step for *_, step in every], 1)
-        numbers = (float(self.lr), self.weight_decay, BETA1, BETA2, EPSILON)
-        others = [one for one in every if not (_is_large(one[0]) and cuda_kernels.adam(*one, numbers))]
-        if not others:
-            return
-        weights, gradients, means, squares, steps = map(list, zip(*others, strict=True))
+        weights = [parameter.data for parameter in moving]
+        gradients = [parameter.grad for parameter in moving if parameter.grad is not None]
+        states = [self.state_of(parameter) for parameter in moving]
+        steps = [state["step"] for state in states]
+        torch._foreach_add_(steps, 1)
         torch._fused_adam_(
             weights,
             gradients,
-            means,
-            squares,
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
             [],
             steps,
             lr=self.lr,
@@ -84,7 +74,3 @@ class Adam:
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
         return self.state[parameter]
-
-
-def _is_large(parameter: Tensor) -> bool:
-    return parameter.is_cuda and parameter.numel() >= LARGE

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
@@ -232,9 +232,10 @@ class _Process:
 
 def _serve(pipe: "Connection[Any, Any]") -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    kept: dict[Hashable, Resolver] = {}
     with suppress(EOFError):
         while True:
-            pipe.send(perform(pipe.recv()))
+            pipe.send(perform(pipe.recv(), kept))
 
 
 def _end_with_parent() -> None:
@@ -244,28 +245,24 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def perform(group: JobGroup) -> Outcomes:
-    """Make the runs of a group."""
+def perform(group: JobGroup, kept: "dict[Hashable, Resolver]") -> Outcomes:
+    """Make the runs of a group; what is read is kept for the next one on the same graph."""
     # Both are read when torch is first loaded, which is below.
     os.environ["OMP_NUM_THREADS"] = str(group.threads)
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     from ipal.bench.interleave import run_interleaved
+    from ipal.runs.resolved import Resolver
 
     runs, outcomes = {}, Outcomes()
     for job in group.jobs:
         try:
-            resolver = _resolver(job.data_root, job.config.dataset, job.config.protocol.edges)
-            runs[job.name] = resolver.resolve(job.config), job.folder
+            graph = job.data_root, job.config.dataset, job.config.protocol.edges
+            if graph not in kept:
+                kept.clear()  # one at a time: two may be too much
+                kept[graph] = Resolver(job.data_root)
+            runs[job.name] = kept[graph].resolve(job.config), job.folder
         except Exception as error:
             outcomes[job.name] = job.folder.note_failure(error)
     names = list(runs)
     ended = run_interleaved(list(runs.values()), max(job.stack for job in group.jobs))
     return outcomes | {names[place]: reason for place, reason in ended}
-
-
-@lru_cache(maxsize=1)
-def _resolver(data_root: Path, dataset: str, edges: str) -> "Resolver":
-    """Keeps what it has read for the next group on the same graph: one at a time, as two may be too much."""
-    from ipal.runs.resolved import Resolver
-
-    return Resolver(data_root)

@@ -157,4 +157,4 @@ def _perform_there(group: JobGroup, shared: Path, version: str, command: Sequenc
             "cluster share under the same path."
         )
     sys.argv[:] = command
-    return perform(group)
+    return perform(group, {})

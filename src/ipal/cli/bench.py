@@ -79,12 +79,8 @@ class _View(render.Status):
 
     def settled(self, bench: "Bench", row: "BenchRow") -> None:
         done = bench.summary(row)
-        if row.chosen is None:
-            return render.note(f"{bench.name}, {row.entry.label}: failed")
-        chosen = f", chosen {_settings(row.chosen.settings)}" if row.searched else ""
         scores = f"AP {_spread(done['average_performance'])}  AF {_spread(done['average_forgetting'])}"
-        label = row.entry.label + " †" * done["stores_exemplars"]
-        render.note(f"{bench.name}, {label}: {scores}  validation AP {_spread(done['validation'])}{chosen}")
+        render.note(f"{bench.name}, {row.entry.label}{' †' * done['stores_exemplars']}: {scores}")
 
 
 def _show_plan(suite: "Suite") -> None:

@@ -207,7 +207,7 @@ def _show(folder: RunFolder, as_json: bool) -> None:
 
 
 def list_(
-    what: Annotated[str, Argument(help="methods, encoders, streams, metrics, scores, datasets, presets, runs.")],
+    what: Annotated[str, Argument(help="methods, encoders, streams, metrics, datasets, presets, runs.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
     full: Annotated[bool, Option("--long", help="Methods with their settings.")] = False,

@@ -241,7 +241,7 @@ class Sums:
         """Sums of products in whole numbers of their unit, of 32 bits where that is enough."""
         whole = self.gram / grid(self.width) ** 2
         dtype = torch.int32 if float(whole.abs().max()) < 2**31 else torch.int64
-        return {"count": self.count, "total": self.total, "gram": whole.to(dtype)[None]}
+        return {"count": self.count, "total": self.total, "gram": whole.to(dtype)}
 
     def of_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         """Sums of this width from what `tensors` gave."""
@@ -249,11 +249,11 @@ class Sums:
             require(name in tensors, f"'sums.{name}' is missing")
         count, total, gram = (tensors[name] for name in ("count", "total", "gram"))
         classes, kinds = count.numel(), (torch.int32, torch.int64)
-        shapes = {"count": (classes,), "total": (classes, self.width), "gram": (1, numbers(self.width))}
+        shapes = {"count": (classes,), "total": (classes, self.width), "gram": (numbers(self.width),)}
         check_shapes(tensors, shapes.items())
         holds = total.dtype == torch.float64 and count.dtype == torch.int64 and gram.dtype in kinds
         require(holds, "its sums hold numbers of another kind")
-        return type(self)(count, total, gram[0].double() * grid(self.width) ** 2)
+        return type(self)(count, total, gram.double() * grid(self.width) ** 2)
 
     def to(self, device: torch.device) -> Self:
         """The same on a device."""

@@ -99,6 +99,9 @@ def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerCon
     try:
         checked = settings_model(method).model_validate(_completed(method, given))
     except ValidationError as error:
+        for name, section in (("train", TrainConfig), ("encoder", EncoderConfig)):
+            if found := sorted(set(given) & set(section.model_fields)) if name in shared_settings(method) else ():
+                raise ConfigError(f"'{found[0]}' is a setting of {name}: give {name}={{'{found[0]}': …}}.") from error
         known = [f"{method.name}.{name}" for name in known_settings(settings_model(method))]
         raise explain(error, known, prefix=f"{method.name}.") from error
     values = {name: getattr(checked, name) for name in [*own_settings(method), *shared_settings(method)]}
