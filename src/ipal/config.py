@@ -258,13 +258,21 @@ class RunConfig(Section):
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = 1
     """CPU threads; part of the configuration because the order of sums changes the rounding."""
     protocol: ProtocolConfig = ProtocolConfig()
+    """How the graph is cut into tasks and tested."""
     encoder: EncoderConfig = EncoderConfig()
+    """The network that is trained."""
     train: TrainConfig = TrainConfig()
+    """How it is trained."""
     settings: Tree = {}
     """The method's own settings (under the method's name in files and on the command line)."""
 
     def to_tree(self) -> Tree:
-        """Plain data, the method's settings under its name: what config.yaml holds."""
+        """Plain data, the method's settings under its name: what config.yaml holds.
+
+        Returns
+        -------
+        dict
+        """
         tree: Tree = self.model_dump(mode="json")
         tree[self.method] = tree.pop("settings")
         return tree

@@ -9,8 +9,8 @@ from playwright.sync_api import Browser, Page
 from tests.browser.conftest import OpenTab
 from tests.browser.support import Tab, opened, overflow, serious
 
-# Text and code, a drawing, files and lists, tables and figures, and what was made from docstrings.
-PAGES = ("index", "method", "compare", "drift", "api/index")
+# Text and code, a drawing, tables, figures, notebooks, and what was made from docstrings.
+PAGES = ("index", "method", "results", "drift", "examples", "api/index", "api/methods", "api/extensions")
 PHONE = {"viewport": {"width": 390, "height": 844}}
 
 
