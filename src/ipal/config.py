@@ -194,8 +194,8 @@ class ProtocolConfig(Section):
 class EncoderConfig(Section):
     """The network that turns nodes into embeddings.
 
-    A run takes the method's own default of what is not given; most methods have those below, IPAL has others. Where a
-    run names another kind of network than the method's own, the rest is as below.
+    Defaults are those of the method, which are listed with it where they differ from these. Where a run names another
+    kind of network than the method's own, the rest is as here.
     """
 
     kind: str = "gcn"
@@ -222,7 +222,7 @@ class EncoderConfig(Section):
 class TrainConfig(Section):
     """The optimisation.
 
-    A run takes the method's own default of what is not given; most methods have those below, IPAL has others.
+    Defaults are those of the method, which are listed with it where they differ from these.
     """
 
     epochs: Epochs = 10
