@@ -16,7 +16,8 @@ RUN python -m venv /opt/ipal
 WORKDIR /src
 COPY constraints.txt ./
 RUN /opt/ipal/bin/pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} --no-deps "$(grep '^torch==' constraints.txt)"
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE CITATION.cff ./
+COPY experiments ./experiments
 COPY src ./src
 RUN /opt/ipal/bin/pip install ${PIP_INDEX:+--index-url "$PIP_INDEX"} --constraint constraints.txt ".[serve]"
 

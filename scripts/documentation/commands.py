@@ -59,5 +59,5 @@ def _plain(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put the list in place of the words that stand for it on a code host."""
+    """Put the list in place of the page that a code host shows."""
     return everything() if page.file.src_uri == "commands.md" else markdown

@@ -1,12 +1,16 @@
 """Docstrings as the documentation's Markdown: formulas as fences that `mathematics.py` draws, lists set apart."""
 
+import inspect
 import re
 import textwrap
 from typing import Any
 
 import griffe
 
+import ipal
+
 BLOCK = re.compile(r"^\.\. math::(?P<first>.*)(?P<rest>(?:\n[ \t]+.*|\n(?=\n[ \t]))*)", re.MULTILINE)
+LEARNERS = "ipal.estimator.learners"
 
 
 def with_fences(docstring: str) -> str:
@@ -28,9 +32,27 @@ def with_lists(docstring: str) -> str:
     return "\n".join(lines)
 
 
+def with_choices(docstring: str) -> str:
+    """`{'a', 'b'}` as the type of a parameter is no Python, as which it would be read."""
+    return re.sub(r"^(\w+ : )\{(.*?)\}", r"\1one of \2", docstring, flags=re.MULTILINE)
+
+
 class Markdown(griffe.Extension):
-    """Rewrites every docstring when its object is read."""
+    """Rewrites every docstring when its object is read; that of a learner is made from the settings of its method."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.is_class and obj.path.rpartition(".")[0] == LEARNERS:
+            learner = getattr(ipal, obj.name)
+            obj.docstring = griffe.Docstring(inspect.getdoc(learner) or "", parent=obj)
+            settings = inspect.signature(learner).parameters.items()
+            kind = griffe.ParameterKind.keyword_only
+            made = [griffe.Parameter(name, kind=kind, default=repr(one.default)) for name, one in settings]
+            obj.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(*made), parent=obj))
         if obj.docstring is not None:
-            obj.docstring.value = with_lists(with_fences(obj.docstring.value))
+            obj.docstring.value = with_choices(with_lists(with_fences(obj.docstring.value)))
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """A public name that is assigned, as `load_dataset`, is the function itself."""
+        for name, member in list(pkg.members.items()):
+            if isinstance(member, griffe.Attribute) and isinstance(member.value, griffe.ExprName):
+                pkg.set_member(name, griffe.Alias(name, pkg[str(member.value)].target_path, parent=pkg))

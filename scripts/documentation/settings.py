@@ -89,5 +89,5 @@ def _choices(annotation: Any, about: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put the list in place of the words that stand for it on a code host."""
+    """Put the list in place of the page that a code host shows."""
     return everything() if page.file.src_uri == "settings.md" else markdown

@@ -194,8 +194,8 @@ class ProtocolConfig(Section):
 class EncoderConfig(Section):
     """The network that turns nodes into embeddings.
 
-    A run takes the method's own default of what is not given; most methods have those below, IPAL has others. Where a
-    run names another kind of network than the method's own, the rest is as below.
+    Defaults are those of the method, which are listed with it where they differ from these. Where a run names another
+    kind of network than the method's own, the rest is as here.
     """
 
     kind: str = "gcn"
@@ -222,7 +222,7 @@ class EncoderConfig(Section):
 class TrainConfig(Section):
     """The optimisation.
 
-    A run takes the method's own default of what is not given; most methods have those below, IPAL has others.
+    Defaults are those of the method, which are listed with it where they differ from these.
     """
 
     epochs: Epochs = 10
@@ -258,13 +258,21 @@ class RunConfig(Section):
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = 1
     """CPU threads; part of the configuration because the order of sums changes the rounding."""
     protocol: ProtocolConfig = ProtocolConfig()
+    """How the graph is cut into tasks and tested."""
     encoder: EncoderConfig = EncoderConfig()
+    """The network that is trained."""
     train: TrainConfig = TrainConfig()
+    """How it is trained."""
     settings: Tree = {}
     """The method's own settings (under the method's name in files and on the command line)."""
 
     def to_tree(self) -> Tree:
-        """Plain data, the method's settings under its name: what config.yaml holds."""
+        """Plain data, the method's settings under its name: what config.yaml holds.
+
+        Returns
+        -------
+        dict
+        """
         tree: Tree = self.model_dump(mode="json")
         tree[self.method] = tree.pop("settings")
         return tree

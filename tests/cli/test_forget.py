@@ -206,4 +206,4 @@ def test_a_graph_that_does_not_say_who_is_to_go_is_refused(
 def test_nodes_that_were_never_learned_are_refused(refused: Callable[..., str], tiny: Dataset) -> None:
     half = np.arange(len(tiny.y)) % 2 == 0
     write("all.npz", view(tiny), forget=tiny.y == 1)
-    refused(["--rows", "all.npz"], "none that taught the model", "train_mask", train_mask=half)
+    refused(["--rows", "all.npz"], "none that the model learned", "train_mask", train_mask=half)

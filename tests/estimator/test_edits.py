@@ -242,7 +242,7 @@ def test_corrected_labels_are_those_of_a_model_that_was_taught_them(case: Case) 
     assert_same_model(learner, taught(case, case.y), case)
     # Where only those that were wrong are given, it is not the graph that taught.
     learner, some = taught(case, wrong), np.flatnonzero(wrong != case.y)
-    with Refused(learner, "none that taught the model"):
+    with Refused(learner, "none that the model learned"):
         ipal.relabel(learner, labelled(case, wrong, some, new_y=torch.from_numpy(case.y)))
 
 
@@ -256,7 +256,7 @@ def test_corrections_that_cannot_be_are_refused_and_change_nothing() -> None:
     with Refused(learner, "was never learned"):
         ipal.relabel(learner, labelled(graph, graph.y + 9, new_y=torch.from_numpy(graph.y)))
     swapped = np.roll(graph.y, 1)
-    with Refused(learner, "none that taught the model"):
+    with Refused(learner, "none that the model learned"):
         ipal.relabel(learner, labelled(graph, swapped, new_y=torch.from_numpy(graph.y)))
     with Refused(learner, "was never learned"):
         ipal.relabel(learner, Data(x=data.x, edge_index=data.edge_index, y=graph.y.astype(str), new_y=data.y))

@@ -221,7 +221,7 @@ def test_a_graph_that_did_not_teach_is_refused(months: Months) -> None:
         replace(last, train_mask=last.train_mask & ~last.forget_mask),
         replace(last, y=swapped),
     ):
-        with Refused(learner, "Graph 1 of those given is none that taught the model"):
+        with Refused(learner, "Graph 1 of those given is none that the model learned"):
             ipal.forget_nodes(learner, stranger)
 
 
@@ -233,7 +233,7 @@ def test_the_missing_graphs_are_counted_and_named_by_their_day(months: Months) -
         ipal.forget_nodes(learner, first)
     with Refused(learner, "learned 1 graph(s) more", words[1]):
         ipal.forget_nodes(learner, [third, first])
-    with Refused(learner, "Graph 2 of those given is none that taught the model"):
+    with Refused(learner, "Graph 2 of those given is none that the model learned"):
         ipal.forget_nodes(learner, [first, replace(second, train_mask=first.train_mask.repeat(9)[: second.num_nodes])])
 
 
@@ -247,7 +247,7 @@ def test_after_a_merger_it_is_refused_and_before_it_is_not(months: Months) -> No
         ipal.merge_models(whole, other)
     united = ipal.merge_classes(months.taught(small()), ["anchovy", "bittern"], "anchovy")
     same = [replace(graph, y=np.where(graph.y == "bittern", "anchovy", graph.y)) for graph in graphs]
-    with Refused(united, "none that taught the model"):  # they taught other classes
+    with Refused(united, "none that the model learned"):  # they taught other classes
         ipal.forget_nodes(united, same[2])
     with Refused(united, "Class bittern was never learned"):
         ipal.forget_nodes(united, graphs[2])

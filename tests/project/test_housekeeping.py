@@ -1,15 +1,11 @@
-"""One damaged thing does not hide the others, stored configurations run again, options have names, code is used."""
+"""One damaged thing does not hide the others, stored configurations run again, code is used."""
 
 import ast
 import re
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import get_type_hints
 
-from typer.models import OptionInfo
-
-from ipal.cli import app
 from tests.conftest import PROJECT
 
 SMALL = ("--dataset", "synthetic:nodes=240,classes=6,features=16", "--set", "train.epochs=1")
@@ -28,19 +24,6 @@ def test_the_stored_configuration_of_a_run_gives_the_same_run(command, tmp_path)
     again = command("run", "--config", "again.yaml", "--runs", "other", "--json").json
     assert Path(again["run"]).name == Path(first["run"]).name
     assert again["accuracy_matrix"] == first["accuracy_matrix"]
-
-
-def test_options_with_a_metavar_say_their_name() -> None:
-    # Some versions of typer would make the name of the metavar. In an annotation the first name lies in `default`.
-    nameless = [
-        f"{command.callback.__name__}.{name}"
-        for command in app.registered_commands
-        if command.callback
-        for name, hint in get_type_hints(command.callback, include_extras=True).items()
-        for option in getattr(hint, "__metadata__", ())
-        if isinstance(option, OptionInfo) and option.metavar and not isinstance(option.default, str)
-    ]
-    assert nameless == []
 
 
 def test_every_function_is_used_outside_the_tests() -> None:

@@ -1,5 +1,6 @@
 """What a user sees of the package before reading a page: help, and what a type checker says."""
 
+import doctest
 import inspect
 import pydoc
 import re
@@ -28,6 +29,14 @@ def test_help_describes_every_parameter_and_shows_no_machinery(learner: type[Lea
     described = inspect.getdoc(learner) or ""
     for name in inspect.signature(learner).parameters:
         assert re.search(rf"^{name} : \S.*\n    \S", described, re.MULTILINE), name
+
+
+@pytest.mark.usefixtures("hurry")
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda one: one.__name__)
+def test_the_example_of_a_learner_runs(learner: type[Learner]) -> None:
+    (example,) = doctest.DocTestFinder(recurse=False).find(learner, learner.__name__, globs={})
+    assert doctest.DocTestRunner().run(example) == (0, len(example.examples))
+    assert len(example.examples) == 4
 
 
 @dataclass(frozen=True, kw_only=True)

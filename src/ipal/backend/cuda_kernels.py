@@ -43,7 +43,7 @@ def kernels(file: str, device: torch.device, before: str = "") -> Mapping[str, A
 
 
 def _machine_code(source: str, name: str) -> bytes:
-    """Compiled for the current GPU, or kept from an earlier time; a kept file that is damaged is made anew."""
+    """Compiled for the current GPU, or kept from an earlier time; a kept file that is damaged is made again."""
     made_for = f"{torch.__version__} {torch.version.cuda} {torch.cuda.get_device_capability()} {source}"
     kept = Path.home() / ".cache" / "ipal" / "kernels" / hashlib.sha256(made_for.encode()).hexdigest()
     with suppress(OSError):

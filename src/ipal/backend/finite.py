@@ -41,7 +41,7 @@ def read_terms(terms: list[dict[str, Tensor]]) -> list[dict[str, float]]:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], meaning: Mapping[str, str], place: str = "") -> None:
-    """Refuse a state that is not finite; `meaning` says in words what each group of its tensors is."""
+    """Refuse a state that is not finite; `meaning` describes what each group of its tensors is."""
     for name in not_finite(tensors):
         raise NonFiniteError(f"{name} ({meaning[name.split('.')[0]]}) holds NaN or infinite values", place)
 

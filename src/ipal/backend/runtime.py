@@ -1,4 +1,4 @@
-"""What a run computes with: made by whoever starts the run, and handed down as one value."""
+"""What a run computes with: made where the run starts, and handed down as one value."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self

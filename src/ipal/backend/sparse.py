@@ -85,7 +85,7 @@ def row_starts(ends: Tensor, entries: int) -> Tensor:
 
 
 def read_only(array: NDArray[Any]) -> Tensor:
-    """The same memory as a tensor that nobody writes to: so it may be mapped from a file for reading alone."""
+    """The same memory as a tensor that is never written to: so it may be mapped from a file for reading alone."""
     if array.flags.writeable:
         return torch.from_numpy(array)
     with warnings.catch_warnings():

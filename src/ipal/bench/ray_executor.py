@@ -39,7 +39,7 @@ from ipal.system.optional import need_extra
 REACH_SECONDS = 3.0
 """Seconds to connect to an address."""
 OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_AUTH_MODE": "token"}
-"""Of a Ray of our own: it reports to nobody, works at full priority, and obeys those alone who know its token."""
+"""Of a Ray of our own: it sends no reports, works at full priority, and obeys those alone who know its token."""
 
 
 def ray_cluster(address: str | None = None) -> Engine:

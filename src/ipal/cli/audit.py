@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from ipal.estimator.model import Model
 
 UNKNOWN_GRAPHS = (
-    "It is not known in which graphs the model was taught, nor from which nodes: rows are those of the whole graph, "
-    "and every node of a class counts as one that taught. So less is found below than could be: audit the run on its "
+    "It is not known on which graphs and nodes the model was trained: rows are those of the whole graph, "
+    "and every node of a class counts as a training node. So less is found below than could be: audit the run on its "
     "own graph, not a copy of its model."
 )
-ATTEMPTS = ("class", "taught", "cosine to mean", "AUC", "not tried")
+ATTEMPTS = ("class", "training nodes", "cosine to mean", "AUC", "not tried")
 HOW_TO_READ = (
-    "Cosine 1 is the row itself. AUC: how surely the matrix of a class tells nodes that taught from others, of the "
+    "Cosine 1 is the row itself. AUC: how surely the matrix of a class tells training nodes from others, of the "
     "same class where they are known; 1 is certainty, 0.5 is guessing. An attempt that fails proves nothing; a better "
     "one may succeed."
 )
@@ -39,7 +39,7 @@ def audit(
 
     With --data: whether a feature row of the graph is in the model, how near
     rows of the smallest classes are to what is kept of these, and whether
-    nodes that taught can be told from others.
+    training nodes can be told from others.
     """
     path = RunStore(runs).model_file(name)
 
@@ -99,14 +99,14 @@ def _show(found: dict[str, Any]) -> None:
     _print(caption, ATTEMPTS, [_attempt(name, one) for name, one in data["attempts"]["classes"].items()])
     shared = data["attempts"].get("shared_matrix", {})
     if "skipped" in shared:
-        render.say(f"The matrix of all classes does not tell who taught by its span: {shared['skipped']}.")
+        render.say(f"The matrix of all classes does not tell training nodes by its span: {shared['skipped']}.")
     elif shared and (auc := shared["span"]["auc_against_others"]) is not None:
-        render.say(f"The matrix of all classes tells who taught from who did not with an AUC of {auc:.3f}.")
+        render.say(f"The matrix of all classes tells training nodes from others with an AUC of {auc:.3f}.")
     render.say(HOW_TO_READ)
 
 
 def _attempt(name: str, found: dict[str, Any]) -> tuple[str, ...]:
-    """How near rows of a class are to what is kept of it, and whether they tell who taught."""
+    """How near rows of a class are to what is kept of it, and whether they tell training nodes."""
     matrix = found.get("from_matrix", {})
     span = matrix.get("span", {})
     aucs = (span.get("auc_against_same_class"), span.get("auc_against_others"))

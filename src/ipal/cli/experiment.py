@@ -87,7 +87,7 @@ def wanted_run(given: Tree, config: Path | None = None, preset: str | None = Non
 
 
 def settings_of_methods() -> Iterator[str]:
-    """Their dotted names; where nobody looks at them, torch is not loaded."""
+    """Their dotted names; where they are not looked at, torch is not loaded."""
     from ipal.estimator.registry import METHODS
     from ipal.estimator.settings import own_settings
 
@@ -213,7 +213,7 @@ def list_(
     full: Annotated[bool, Option("--long", help="Methods with their settings.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List what there is of one kind, or the runs."""
+    """List what is available of one kind, or the runs."""
     rows = _listed(what, runs, root)
     if as_json:
         render.as_json(rows)

@@ -80,7 +80,7 @@ def forget(
     classes: Annotated[
         list[str] | None, Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs.")
     ] = None,
-    rows: Annotated[Paths, Option("--rows", metavar="GRAPH", help="Forget what nodes taught, not the nodes.")] = None,
+    rows: Annotated[Paths, Option("--rows", metavar="GRAPH", help="Forget their labels, not the nodes.")] = None,
     nodes: Annotated[Paths, Option("--nodes", metavar="GRAPH", help="Forget nodes and all their edges.")] = None,
     graphs: Annotated[Paths, Option("--graph", metavar="GRAPH", help="With --class: what was learned.")] = None,
     which: Annotated[
@@ -91,7 +91,7 @@ def forget(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Make a model forget, exactly: it becomes the one that was never taught what is forgotten.
+    """Make a model forget, exactly: it becomes the one that never learned what is forgotten.
 
     Sums, ridge, calibration and history are those of that model. For it all
     graphs are needed, from the first one concerned to the last one learned, as
@@ -118,7 +118,7 @@ def forget(
             taught: Any = [read_taught(path, undirected=undirected) for path in graphs or ()]
             edits.forget_class(learner, [_label(learner, one) for one in dict.fromkeys(classes or ())], taught)
     if out is not None:
-        render.note(f"{RunStore(runs).model_file(name)} still remembers: delete it once it is no longer needed.")
+        render.note(f"{RunStore(runs).model_file(name)} still remembers: delete it once it is not needed.")
 
 
 def rename(
@@ -158,7 +158,7 @@ def relabel(
     All graphs are needed, from the first one concerned to the last one
     learned. Each has edge_index, x, the labels as they were learned (y) and as
     they should have been (new_y, of known classes or new ones), and a boolean
-    array train: the nodes that taught (default all). Exact for analytic, ncm
+    array train: the training nodes (default all). Exact for analytic, ncm
     and slda; other methods refuse.
     """
     with changed(name, out, force, runs, "relabelled", as_json) as learner:
@@ -206,7 +206,7 @@ def merge(
 
 @contextmanager
 def changed(name: str, out: Path | None, force: bool, runs: Path, what: str, as_json: bool) -> "Iterator[Learner]":
-    """A saved model to be changed, which nobody else works on: its own file is replaced, or another is written."""
+    """A saved model to be changed, which no other command works on: its own file is replaced, or another is written."""
     source = RunStore(runs).model_file(name)
     target = source if out is None else new_file(out, force)
 

@@ -113,7 +113,7 @@ def facts(rows: Mapping[str, str | None]) -> None:
 
 
 def kept(report: dict[str, Any]) -> str:
-    """What a model keeps, in words."""
+    """What a model keeps, as text."""
     return f"{size(report['bytes'])}; {'raw nodes ARE stored' if report['stores_exemplars'] else 'no node is stored'}"
 
 

@@ -160,7 +160,7 @@ def serve(
     host: Annotated[str, Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 for any free one.")] = 8000,
     token_file: Annotated[
-        Path | None, Option(help=f"File with the token for all requests but /health; or set {TOKEN}.")
+        Path | None, Option(help=f"Token file; only /health and /docs need no token. Or set {TOKEN}.")
     ] = None,
     max_bytes: Annotated[str, Option(help="Most bytes of a request body, also after decompression.")] = "64MB",
     max_nodes: Annotated[int, Option(min=1, max=2**31, help="Most nodes of a request.")] = 20_000,
@@ -177,7 +177,7 @@ def serve(
     """Serve predictions over HTTP until stopped. A request holds a graph as JSON or .npz; none is stored.
 
     POST /predict, /explain, GET /memory, /health, /metrics; /docs describes them. A new model in the file is taken
-    within a second, or at POST /reload where there is a token, without losing a request. Needs 'ipal[serve]'.
+    within a second, or at POST /reload where there is a token, without losing a request. Needs the extra 'serve'.
     """
     path = RunStore(runs).model_file(name)
     token = _token(token_file)

@@ -158,7 +158,7 @@ class Neighbours:
         return np.repeat(np.arange(len(nodes)), sizes), self.indices[places]
 
     def without_rest(self, nodes: NDArray[np.int64], *, whole_degree: bool = False) -> "Neighbours":
-        """The rows of `nodes` without entries outside of them, all numbered anew in the order given.
+        """The rows of `nodes` without entries outside of them, all renumbered in the order given.
 
         With `whole_degree`, degrees stay as they are here.
         """

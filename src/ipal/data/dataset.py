@@ -31,12 +31,15 @@ class Dataset:
     """A labelled graph, checked, and what its record must say."""
 
     name: str
+    """As it was asked for."""
     graph: Graph
+    """Features and edges."""
     y: Labels
     """Whole numbers or strings; see labels.py for nodes without one."""
     split: tuple[int, ...] | None
     """Classes per task where the benchmark says so; None leaves it to `ipal.TaskStream`, or to --split."""
     preprocessing: str
+    """What was done to the features."""
     remark: str
     """What a result on this graph must say about itself; empty where nothing."""
     known_hash: str = ""
@@ -48,10 +51,12 @@ class Dataset:
 
     @cached_property
     def hash(self) -> str:
+        """SHA-256 of the content."""
         return self.known_hash or content_hash(self.graph, self.y, self.facts)
 
     @property
     def num_classes(self) -> int:
+        """Number of classes that nodes have as labels."""
         return len(np.unique(self.y[labelled(self.y)]))
 
 

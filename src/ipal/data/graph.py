@@ -47,8 +47,16 @@ class Derives:
 class Graph(Derives):
     """Features and in-neighbours of n nodes, without labels: immutable, in memory or mapped from files.
 
-    Edges are a list (from row 0 to row 1), or in rows already. Pass symmetric=True if every edge is in both directions,
-    to skip the check.
+    Parameters
+    ----------
+    x : ndarray or csr_array of shape (n_nodes, n_features)
+        Features.
+    edges : ndarray of shape (2, n_edges), or Neighbours
+        Edges from row 0 to row 1.
+    symmetric : bool, optional
+        Whether every edge is in both directions. Default: looked up when it is needed.
+    columns : tuple of str, optional
+        What each feature is, where that is known.
     """
 
     def __init__(
@@ -67,10 +75,12 @@ class Graph(Derives):
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes."""
         return int(self.x.shape[0])
 
     @property
     def num_features(self) -> int:
+        """Number of features of a node."""
         return int(self.x.shape[1])
 
     @property
@@ -144,9 +154,20 @@ class Graph(Derives):
         return aggregation_rows(self.neighbours, norm, begin, end)
 
     def induced(self, nodes: Nodes, budget: Budget | None = None, *, whole_degree: bool = False) -> "Graph":
-        """The subgraph on `nodes`, which are numbered anew in the order given; features beyond a budget in a file.
+        """The subgraph on some nodes, renumbered in the order given.
 
-        With `whole_degree`, in-degrees stay as they are in this graph.
+        Parameters
+        ----------
+        nodes : ndarray of shape (n_nodes,)
+            Their numbers.
+        budget : Budget, optional
+            Main memory that features may take; those of a larger subgraph are written to a file.
+        whole_degree : bool, default=False
+            Whether in-degrees stay as they are in this graph.
+
+        Returns
+        -------
+        Graph
         """
         if np.array_equal(nodes, np.arange(self.num_nodes)):
             return self

@@ -24,7 +24,9 @@ class GraphData:
     """
 
     x: Features
+    """Features, (nodes, features); dense or a SciPy CSR array."""
     edge_index: Edges
+    """Edges, (2, edges), from row 0 to row 1."""
     edge_weight: NDArray[np.float32] | None = None
     """Of each column of `edge_index`; None where all are one."""
     y: Labels | None = None
@@ -42,6 +44,17 @@ class GraphData:
 
     @classmethod
     def of(cls, dataset: Dataset) -> "GraphData":
+        """The graph of a dataset, every node that has a label marked for training.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            Of `ipal.load_dataset`.
+
+        Returns
+        -------
+        GraphData
+        """
         graph, there = dataset.graph, labelled(dataset.y)
         known = {"y": dataset.y, "train_mask": there} if there.any() else {}
         weights = graph.edge_weight
@@ -51,10 +64,26 @@ class GraphData:
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes."""
         return int(self.x.shape[0])
 
     def nodes(self, ids: Iterable[Any]) -> Nodes:
-        """The numbers of nodes by their ids, for `predict(data)[data.nodes(["anna", "ben"])]`."""
+        """The numbers of nodes by their ids, for `predict(data)[data.nodes(["anna", "ben"])]`.
+
+        Parameters
+        ----------
+        ids : iterable of int or str
+            Ids, or numbers where nodes have no ids.
+
+        Returns
+        -------
+        ndarray of shape (n_ids,)
+
+        Raises
+        ------
+        DataError
+            If there is no such node.
+        """
         if isinstance(ids, str) or not isinstance(ids, Iterable) or not getattr(ids, "ndim", 1):
             raise DataError(f"Give the ids of nodes as a list, as ['anna'], not as {shortened(ids)}.")
         asked = [str(name) for name in ids]

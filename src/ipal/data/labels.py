@@ -24,7 +24,7 @@ def labelled(y: Labels) -> NDArray[np.bool_]:
 
 
 MISSING = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "nat", "null", "none", "nil", "?", "-"})
-"""Words, in any capitals, for a label or a value that is not there, whatever file or table they stand in."""
+"""Words, in any capitals, for a label or a value that is not there, in any file or table."""
 TRUTH = {"true": "1", "false": "0"}
 """What a column of nothing else stands for."""
 NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]*(e[+-]?[0-9]+)?|e[+-][0-9]+)?", re.IGNORECASE)

@@ -30,7 +30,21 @@ class Neighbourhood:
 
 
 def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int | None) -> Neighbourhood:
-    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on; all of it where that is None."""
+    """The subgraph that the predictions of some nodes depend on.
+
+    Parameters
+    ----------
+    graph : Graph
+        The whole graph.
+    nodes : iterable of int
+        The nodes to predict.
+    hops : int or None
+        How many hops the model reads; None for any number.
+
+    Returns
+    -------
+    Neighbourhood
+    """
     asked = checked_nodes(nodes, graph.num_nodes)
     distance = np.full(graph.num_nodes, -1)
     distance[asked] = 0

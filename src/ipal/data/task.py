@@ -14,6 +14,7 @@ class Task(Derives):
     """A graph, the nodes whose labels count, and those labels alone."""
 
     graph: Graph
+    """What is seen while the task is learned."""
     nodes: Nodes
     """Training nodes, as numbered in `graph`."""
     labels: Labels
@@ -27,7 +28,9 @@ class LabelledNodes:
     """Nodes to be predicted, and the truth."""
 
     nodes: Nodes
+    """As numbered in the graph."""
     labels: Labels
+    """One label per node."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,10 @@ class TestSplit:
     __test__ = False
 
     graph: Graph
+    """What predictions are made on."""
     validation: LabelledNodes
+    """Nodes that settings are chosen by."""
     test: LabelledNodes
+    """Nodes that results are of."""
     classes: tuple[Label, ...] | None = None
     """The classes to choose from; None for all that the learner knows."""

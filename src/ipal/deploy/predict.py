@@ -60,7 +60,12 @@ class Predictions:
         return [None if rejected else name for name, rejected in zip(names, self.rejected.tolist(), strict=True)]
 
     def counts(self) -> dict[str, int]:
-        """Number of nodes predicted as each class."""
+        """Number of nodes predicted as each class.
+
+        Returns
+        -------
+        dict
+        """
         counts = np.bincount(self.best[~self.rejected], minlength=len(self.classes))
         return dict(zip(map(str, self.classes.tolist()), counts.tolist(), strict=True))
 
@@ -73,10 +78,29 @@ def predict(
     reject: float | None = None,
     coverage: float | None = None,
 ) -> Predictions:
-    """Predict all nodes of a graph, or `nodes` alone, for which only their neighbourhood is computed.
+    """Predict all nodes of a graph, or some, for which only their neighbourhood is computed.
 
-    With `reject`, nodes that seem to be of no known class are rejected, so that about this share of known nodes is
-    lost. With `coverage`, also sets of classes that hold a node's own that often.
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner.
+    graph : Graph or Data or GraphData
+        A graph with features and edges.
+    nodes : iterable of int, optional
+        The nodes to predict. Default: all.
+    reject : float, optional
+        Share of known nodes that may be lost: nodes that seem to be of no known class are rejected.
+    coverage : float, optional
+        Also give sets of classes, which hold a node's own class this often.
+
+    Returns
+    -------
+    Predictions
+
+    Raises
+    ------
+    DataError
+        If nothing can be computed from the features.
     """
     model = model_of(learner)
     graph = model.checked(graph)

@@ -73,7 +73,7 @@ def space(setup: Setup, width: int, device: torch.device | None = None) -> Space
 
 
 def fresh_network(method: Trained, setup: Setup, generator: torch.Generator) -> Network:
-    """A network with weights drawn anew."""
+    """A network with fresh weights."""
     encoder = ENCODERS.find(setup.encoder.kind)(setup.num_features, setup.encoder, generator)
     return Network(encoder, method.head(encoder.width)).eval()
 

@@ -1,7 +1,7 @@
 """Changes of a fitted learner besides learning: classes renamed and merged, labels corrected, nodes forgotten.
 
-Every function replaces what the learner has learned, all at once, and returns it. Exact means: the model that had been
-taught so in the first place. What is forgotten or corrected is taken away and learned again: from the first graph
+Every function replaces what the learner has learned, all at once, and returns it. Exact means: the model that had
+learned so in the first place. What is forgotten or corrected is taken away and learned again: from the first graph
 concerned to the last one learned, all are needed. Where that is not possible, it is refused.
 """
 
@@ -71,6 +71,13 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
     -------
     Learner
         The same learner.
+
+    Raises
+    ------
+    ConfigError
+        If the method cannot merge classes exactly.
+    DataError
+        If these are not at least two known classes, or the new label is taken.
     """
     model = model_of(learner)
     if isinstance(labels, str) or not isinstance(labels, Iterable) or not getattr(labels, "ndim", 1):
@@ -127,7 +134,7 @@ def relabel(learner: Learner, data: "Graphs") -> Learner:
 
 
 def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
-    """Forget a class: as if no node of it had taught. Its nodes stay in the graphs, as neighbours of others.
+    """Forget a class: as if no node of it had been learned. Its nodes stay in the graphs, as neighbours of others.
 
     Parameters
     ----------
@@ -142,6 +149,13 @@ def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
     -------
     Learner
         The same learner.
+
+    Raises
+    ------
+    ConfigError
+        If the method cannot forget exactly.
+    DataError
+        If a graph is missing or is not as it was learned.
     """
     model = model_of(learner)
     gone = [model.labels[_known(model, one)] for one in (label if isinstance(label, list) else [label])]
@@ -153,7 +167,7 @@ def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
 
 
 def forget_rows(learner: Learner, data: "Graphs") -> Learner:
-    """Forget what nodes taught: as if they had had no label. They stay in the graphs, as neighbours of others.
+    """Forget what was learned from nodes: as if they had had no label. They stay in the graphs as neighbours.
 
     Parameters
     ----------
@@ -232,7 +246,7 @@ def _retaught(
 ) -> Model:
     """The model that learned the second task of each pair instead of the first: the last ones are learned again.
 
-    Exact: sums, ridge, calibration and history are those of a model that was taught so in the first place.
+    Exact: sums, ridge, calibration and history are those of a model that learned so in the first place.
     """
     method = model.method
     if not isinstance(method, Forgets):
@@ -267,11 +281,13 @@ def _last_lessons(model: Model, tasks: Sequence[Task]) -> tuple[list[int], int]:
     for number, one in enumerate(prints, 1):
         if one not in known:
             raise DataError(
-                f"Graph {number} of those given is none that taught the model: features, edges, labels and train_mask "
+                f"Graph {number} of those given is none that the model learned: features, edges, labels and train_mask "
                 "must be as they were learned, without what was forgotten since."
             )
         if prints.count(one) > 1:
-            raise DataError(f"Graph {number} of these is given twice: give every graph once, however often it taught.")
+            raise DataError(
+                f"Graph {number} of these is given twice: give every graph once, however often it was learned."
+            )
     first = min(known.index(one) for one in prints)
     missing = [lesson for lesson in model.lessons[first:] if lesson.fingerprint not in prints]
     if missing:
@@ -322,6 +338,11 @@ def merge_models(one: Learner, other: Learner) -> Learner:
     -------
     Learner
         A new learner.
+
+    Raises
+    ------
+    DataError
+        If methods or settings differ, or both learned the same graph.
     """
     mine, theirs = model_of(one), model_of(other)
     if type(theirs.method) is not type(mine.method):

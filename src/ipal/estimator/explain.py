@@ -31,6 +31,7 @@ class Explanation:
     """What spoke for the predicted class of a node (above zero) and against it (below), rather than another class."""
 
     node: int
+    """The node, as numbered in the graph."""
     classes: Labels
     """All that the model knows."""
     scores: NDArray[np.float64]
@@ -77,7 +78,18 @@ class Explanation:
         return np.asarray(self.evidence.sum(axis=0))
 
     def strongest(self, count: int) -> list[tuple[int, int, float]]:
-        """The pieces of evidence that contributed most, for or against: node, feature and contribution of each."""
+        """The pieces of evidence that contributed most, for or against.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+
+        Returns
+        -------
+        list of tuple of int, int and float
+            Node, feature and contribution of each.
+        """
         found = self.evidence.tocoo()
         return [
             (int(self.nodes[found.row[place]]), int(found.col[place]), float(found.data[place]))
@@ -96,7 +108,17 @@ class Explanation:
         return self.columns[number] if self.columns else number
 
     def as_plain_data(self, top: int = 10) -> dict[str, Any]:
-        """As JSON has it, with the `top` strongest nodes, features, and pieces of evidence, by their names."""
+        """As JSON has it, with the strongest nodes, features, and pieces of evidence, by their names.
+
+        Parameters
+        ----------
+        top : int, default=10
+            How many of each.
+
+        Returns
+        -------
+        dict
+        """
         return {
             "summary": str(self),
             "node": self._name(self.node),
@@ -148,6 +170,11 @@ def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = 
     Returns
     -------
     Explanation
+
+    Raises
+    ------
+    NonFiniteError
+        If the scores of the node cannot be computed.
     """
     model, name = model_of(learner), single(node, "A node")
     graph = model.checked(data)

@@ -88,12 +88,12 @@ copyreg.pickle(Model, reduced)
 
 
 def load(path: str | Path, *, device: str = "cpu") -> Model:
-    """A saved model of whichever method."""
+    """A saved model of any method."""
     return loaded(Snapshot.load(Path(path)), path, device=device)
 
 
 def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
-    """The model of a file that was read, of whichever method."""
+    """The model of a file that was read, of any method."""
     name = read.facts.get("method")
     if not isinstance(name, str) or name not in METHODS:
         raise StoreError(

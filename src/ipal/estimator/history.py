@@ -54,7 +54,7 @@ class Event(BaseModel):
 
 
 def fingerprint(task: Task) -> str:
-    """A hash of a graph and of who taught in it. Names of classes are no part of it: they may change."""
+    """A hash of a graph and of its training nodes. Names of classes are no part of it: they may change."""
 
     def made() -> str:
         marks = np.full(task.graph.num_nodes, -1)

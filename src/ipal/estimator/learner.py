@@ -32,6 +32,13 @@ class Learner:
 
     Every method has a class of its own, as `ipal.IPAL`; `ipal.learner_class` makes one for a method of yours. A graph
     is a `torch_geometric.data.Data`, or what `ipal.graph_from` gives.
+
+    Parameters
+    ----------
+    *unnamed
+        Refused: settings go by name.
+    **settings
+        The parameters of the method.
     """
 
     _method: ClassVar[type[Method]]
@@ -180,6 +187,11 @@ class Learner:
         -------
         float
             Accuracy. A class that was never learned counts as missed.
+
+        Raises
+        ------
+        DataError
+            If no node counts, or labels are of another kind than those learned.
         """
         model = self.model_
         graph = model.checked(data)
@@ -230,7 +242,7 @@ class Learner:
         return [event.model_dump() for event in self.model_.history]
 
     def memory_report(self) -> dict[str, Any]:
-        """Everything that a saved model holds, in bytes and in words.
+        """Everything that a saved model holds, with sizes in bytes.
 
         Returns
         -------
@@ -317,6 +329,11 @@ class Learner:
         Returns
         -------
         self
+
+        Raises
+        ------
+        ConfigError
+            If the learner has learned, or a setting is wrong.
         """
         if self._model is not None and settings:
             raise ConfigError(

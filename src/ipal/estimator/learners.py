@@ -66,7 +66,7 @@ class Analytic(Learner, method=METHODS["analytic"]): ...
 
 
 def load(path: str | Path, *, device: str = "cpu") -> Learner:
-    """A saved model of whichever method. Nothing is unpickled.
+    """A saved model of any method. Nothing is unpickled.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ class Model:
 
     @cached_property
     def lessons(self) -> tuple[Event, ...]:
-        """The graphs that taught it, in their order."""
+        """The graphs that it learned, in their order."""
         return tuple(event for event in self.history if event.fingerprint)
 
     @cached_property
@@ -275,7 +275,7 @@ class Model:
         return found | moment_tensors(state.network, state.optimizer) | network_tensors(state.teacher, "teacher.")
 
     def memory_report(self) -> dict[str, Any]:
-        """Everything that a saved model holds, in bytes and in words; and what is kept only while learning goes on."""
+        """Everything that a saved model holds, in bytes and described; and what is kept only while learning goes on."""
         sizes: dict[str, int] = defaultdict(int)
         for name, tensor in self.tensors().items():
             sizes[name.removeprefix("memory.").split(".")[0]] += tensor.numel() * tensor.element_size()

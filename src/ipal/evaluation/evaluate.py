@@ -1,4 +1,4 @@
-"""Fills one row of the accuracy matrix. The only place where a model meets labels it was not taught."""
+"""Fills one row of the accuracy matrix. The only place where a model meets labels it was not trained on."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

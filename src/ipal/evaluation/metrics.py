@@ -64,7 +64,7 @@ def matrix_of_rows(rows: Sequence[Sequence[float | None]]) -> Matrix:
 
 
 class Metric:
-    """A number of a whole run. Its name and what it is in words are those of the function.
+    """A number of a whole run. Its name and description are those of the function.
 
     Parameters
     ----------
@@ -96,6 +96,16 @@ def average_performance(scores: Scores) -> float:
     .. math:: \mathrm{AP}_t = \frac{1}{t} \sum_{i=1}^{t} M_{t,i}
 
     Source: the IPAL paper, Eq. 24 (appendix B.2), left half. Entries above the diagonal are never read.
+
+    Parameters
+    ----------
+    scores : Scores
+        What a run has measured.
+
+    Returns
+    -------
+    float
+        In percent.
     """
     return float(np.mean(scores.test[-1]))
 
@@ -106,6 +116,16 @@ def average_forgetting(scores: Scores) -> float:
     .. math:: \mathrm{AF}_t = \frac{1}{t-1} \sum_{i=1}^{t-1} (M_{t,i} - M_{i,i})
 
     Source: the IPAL paper, Eq. 24 (appendix B.2), right half. With one task nothing can be forgotten: 0.
+
+    Parameters
+    ----------
+    scores : Scores
+        What a run has measured.
+
+    Returns
+    -------
+    float
+        In points of percent.
     """
     M = scores.test
     if len(M) == 1:

@@ -70,7 +70,7 @@ class TaskContext:
     compute: Compute
     """Embeds, scores and differentiates whole tasks on the device of the run."""
     before: Tensor | None = None
-    """Embeddings of all training nodes by the teacher; None at the first task, and where nobody asks."""
+    """Embeddings of all training nodes by the teacher; None at the first task, and where it is not asked for."""
 
     @property
     def classes(self) -> int:
@@ -78,15 +78,43 @@ class TaskContext:
         return len(self.current) + len(self.old)
 
     def with_before(self) -> Self:
-        """With the teacher's embeddings of the training nodes."""
+        """With the teacher's embeddings of the training nodes in `before`.
+
+        Returns
+        -------
+        TaskContext
+        """
         return self if self.teacher is None else replace(self, before=self.compute.embeddings(self.teacher, self.task))
 
     def extended(self, kind: type[Extended], **more: Any) -> Extended:
-        """As a context of another kind, which has more fields."""
+        """As a context of another kind, which has more fields.
+
+        Parameters
+        ----------
+        kind : type
+            A dataclass that extends this one.
+        **more
+            Its own fields.
+
+        Returns
+        -------
+        TaskContext
+            Of that kind.
+        """
         return kind(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)
 
     def before_of(self, batch: Batch) -> Tensor:
-        """The teacher's embeddings of a batch's nodes. In a mini-batch both networks see the same sample."""
+        """The teacher's embeddings of a batch's nodes. In a mini-batch both networks see the same sample.
+
+        Parameters
+        ----------
+        batch : Batch
+            As `loss` was given.
+
+        Returns
+        -------
+        Tensor of shape (n_nodes, width)
+        """
         assert self.before is not None, "the method has asked for them"
         assert self.teacher is not None, "likewise"
         if isinstance(batch.positions, slice):
@@ -96,7 +124,17 @@ class TaskContext:
         return found
 
     def embeddings(self, network: Network) -> Tensor:
-        """Embeddings of all training nodes, without gradient."""
+        """Embeddings of all training nodes, without gradient.
+
+        Parameters
+        ----------
+        network : Network
+            The network that computes them.
+
+        Returns
+        -------
+        Tensor of shape (n_nodes, width)
+        """
         return self.compute.embeddings(network, self.task)
 
 
@@ -169,6 +207,7 @@ class Method(ABC):
     """A continual learning method. A subclass is a frozen dataclass whose fields are its settings."""
 
     name: ClassVar[str]
+    """What `--method` calls it."""
     title: ClassVar[str]
     """The name in tables and figures."""
     keeps: ClassVar[Literal["statistics", "nodes", "everything"]] = "statistics"
@@ -176,15 +215,56 @@ class Method(ABC):
 
     @abstractmethod
     def init(self, space: Space) -> Any:
-        """The memory before the first task: a frozen dataclass of tensors."""
+        """The memory before the first task.
+
+        Parameters
+        ----------
+        space : Space
+            Sizes and device: `num_features`, `width` of the embeddings, `device`, `seed`.
+
+        Returns
+        -------
+        object
+            A frozen dataclass of tensors, or None where nothing is remembered but the network.
+        """
 
     def prepare(self, memory: Any, context: TaskContext) -> Any:
-        """What the steps of a task need: the context, or an extension of it."""
+        """What the steps of a task need.
+
+        Parameters
+        ----------
+        memory : object
+            What the method keeps.
+        context : TaskContext
+            The task.
+
+        Returns
+        -------
+        TaskContext
+            The context, or an extension of it.
+        """
         return context
 
     @abstractmethod
     def end_task(self, network: Any, memory: Any, context: Any, rng: torch.Generator) -> Any:
-        """The memory after a task."""
+        """The memory after a task.
+
+        Parameters
+        ----------
+        network : Network
+            As trained; None of a method that trains none.
+        memory : object
+            What the method kept before the task.
+        context : TaskContext
+            As `prepare` made it.
+        rng : torch.Generator
+            The only source of random numbers.
+
+        Returns
+        -------
+        object
+            The memory, of the type that `init` gives.
+        """
 
     def probabilities(
         self, memory: Any, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
@@ -239,7 +319,12 @@ class Method(ABC):
     # ------------------------------------------------------------------ what a stream or a machine must offer
 
     def needs(self) -> Mapping[str, str]:
-        """What a stream must give (boundaries, whole tasks), and what else a user can do."""
+        """What a stream must give (boundaries, whole tasks), and what else a user can do.
+
+        Returns
+        -------
+        mapping of str to str
+        """
         return {}
 
     def check_classes(self, classes: int) -> None:  # noqa: B027
@@ -262,15 +347,55 @@ class OnePass(Method):
 
     @abstractmethod
     def forward(self, memory: Any, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
-        """Scores of all nodes of a graph, or of some: (nodes, classes), higher is likelier."""
+        """Scores of all nodes of a graph, or of some; the highest is the class that is predicted.
+
+        Parameters
+        ----------
+        memory : object
+            What the method keeps.
+        graph : Graph
+            The graph.
+        compute : Compute
+            Embeds and multiplies on the device of the run.
+        nodes : Tensor of shape (n_nodes,), optional
+            The nodes. Default: all.
+
+        Returns
+        -------
+        Tensor of shape (n_nodes, n_classes)
+        """
 
     @abstractmethod
     def embed(self, memory: Any, graph: Graph, compute: Compute) -> Tensor:
-        """Representation of every node."""
+        """Representation of every node.
+
+        Parameters
+        ----------
+        memory : object
+            What the method keeps.
+        graph : Graph
+            The graph.
+        compute : Compute
+            Embeds and multiplies on the device of the run.
+
+        Returns
+        -------
+        Tensor of shape (n_nodes, width)
+        """
 
     @abstractmethod
     def reach(self, memory: Any) -> int:
-        """How many hops away a node can be and still count in another's scores."""
+        """How many hops away a node can be and still count in another's scores.
+
+        Parameters
+        ----------
+        memory : object
+            What the method keeps.
+
+        Returns
+        -------
+        int
+        """
 
 
 @dataclass(frozen=True)
@@ -278,30 +403,82 @@ class Trained(Method):
     """A method that trains a network by steps."""
 
     default_encoder: ClassVar[EncoderConfig] = EncoderConfig()
+    """The encoder, where no other is asked for."""
     default_train: ClassVar[TrainConfig] = TrainConfig()
+    """How it is trained, where nothing else is asked for."""
 
     def init(self, space: Space) -> Any:
-        """The memory before the first task; None where nothing is remembered but the network."""
         return None
 
     def end_task(self, network: Any, memory: Any, context: Any, rng: torch.Generator) -> Any:
-        """The memory after a task."""
         return memory
 
     def head(self, width: int) -> Head | None:
-        """An empty head; None where classes are scored without one."""
+        """An empty head; None where classes are scored without one.
+
+        Parameters
+        ----------
+        width : int
+            Of the embeddings.
+
+        Returns
+        -------
+        Head or None
+        """
         return None
 
     @abstractmethod
     def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
-        """Named terms whose sum is minimised."""
+        """Named terms whose sum is minimised.
+
+        Parameters
+        ----------
+        network : Network
+            `network.encoder(batch.graph)` gives embeddings, `network.classifier` of them scores.
+        memory : object
+            What the method keeps.
+        batch : Batch
+            `batch.graph`, and `batch.positions`: which of the task's training nodes it has.
+        context : TaskContext
+            As `prepare` made it.
+        rng : torch.Generator
+            The only source of random numbers.
+
+        Returns
+        -------
+        dict of str to Tensor
+        """
 
     @abstractmethod
     def classify(self, network: Network, memory: Any, f: Tensor) -> Tensor:
-        """Scores of the classes from embeddings, (nodes, classes)."""
+        """Scores of the classes from embeddings.
+
+        Parameters
+        ----------
+        network : Network
+            The network that predicts.
+        memory : object
+            What the method keeps.
+        f : Tensor of shape (n_nodes, width)
+            Embeddings.
+
+        Returns
+        -------
+        Tensor of shape (n_nodes, n_classes)
+        """
 
     def adjust_gradients(self, network: Network, memory: Any, context: Any) -> None:
-        """Change the gradients of the parameters, between the backward pass and the step."""
+        """Change the gradients of the parameters, between the backward pass and the step.
+
+        Parameters
+        ----------
+        network : Network
+            With gradients.
+        memory : object
+            What the method keeps.
+        context : TaskContext
+            As `prepare` made it.
+        """
 
     # ------------------------------------------------------------------ how a task begins, and what predicts
 
@@ -318,7 +495,7 @@ class Trained(Method):
         return train.lr_base if is_first else train.lr_next
 
     def predictor(self, network: Network, memory: Any) -> Network:
-        """The network that predicts, and teaches the next task."""
+        """The network that predicts, and is the teacher of the next task."""
         return network
 
     def ends_on_whole_graph(self) -> bool:
@@ -331,7 +508,7 @@ class Trained(Method):
 
 @runtime_checkable
 class MergesClasses(Protocol):
-    """A method that can unite classes in its memory."""
+    """A method that can merge classes in its memory."""
 
     def merge_classes(self, memory: Any, places: Tensor, classes: int) -> Any:
         """What is kept of class i belongs to class `places[i]` of so many."""
@@ -339,7 +516,7 @@ class MergesClasses(Protocol):
 
 @runtime_checkable
 class LeavesOneOut(Protocol):
-    """A method that knows the scores of a training node had the node not taught: it is calibrated without a copy."""
+    """A method that knows the scores of a training node as if it were none: it is calibrated without a copy."""
 
     def left_out(self, memory: Any, task: Task, some: Tensor, compute: Compute) -> Tensor:
         """Scores of some training nodes (places in the task, just learned), each without its own: (some, classes)."""

@@ -1,4 +1,4 @@
-"""Joint: trained anew on all tasks so far at every task. The upper reference, not a continual learner.
+"""Joint: trained from the beginning on all tasks so far at every task. The upper reference, not a continual learner.
 
 With `protocol.train_graph=isolated` all tasks lie side by side in one graph without edges between them, as they were
 learned from: "each on its own graph, losses added", where every class counts the same. With `seen` it is trained on the
@@ -35,7 +35,7 @@ def uniform_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Joint(HeadClassifier):
-    """Training on all tasks at once, anew at every task: the upper reference, not a continual learner."""
+    """Training on all tasks at once, from the beginning at every task: the upper reference, not a continual learner."""
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of every target that is spread over all classes."""

@@ -1,7 +1,7 @@
 """The paper's equations, one pure function each: tensors in, tensors out. Weights such as gamma stay outside.
 
 Symbols, as in the paper: `f` embeddings (nodes x width), `mu` prototypes (classes x width), `tau` temperature.
-Products of embeddings and prototypes are cosines, or raw as they are printed: whoever calls decides.
+Products of embeddings and prototypes are cosines, or raw as they are printed: the caller decides.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Random draws that torch does not offer with a generator of one's own."""
+"""Random draws that torch does not offer with a given generator."""
 
 from dataclasses import dataclass
 from functools import cached_property

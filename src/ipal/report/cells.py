@@ -123,7 +123,7 @@ LATEX_SIGNS = {
 def latex(shown: CellTable, caption: str, label: str, below: str = "") -> str:
     """A table for LaTeX with the packages booktabs and graphicx, shrunk where it is wider than the page.
 
-    `below` stands under it in small print.
+    `below` is under it in small print.
     """
     styles = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
     lines = [

@@ -21,6 +21,20 @@ def results(runs: str | Path = "runs") -> "DataFrame":
 
     Metrics are in percent, `date` is when it was started, in UTC. Settings have their dotted names, as `ipal.gamma`.
     What a run does not have is missing: metrics of one that is not finished, settings of other methods.
+
+    Parameters
+    ----------
+    runs : str or Path, default="runs"
+        The folder.
+
+    Returns
+    -------
+    DataFrame
+
+    Raises
+    ------
+    ConfigError
+        If there is no such folder.
     """
     need_extra("pandas", "pandas")
     import pandas

@@ -17,7 +17,7 @@ from ipal.system.units import size
 SCORES = ("AP", "AF")
 """Of the paper's tables."""
 CHANGES = ("AF", "FM")
-"""Not of the upper reference, which is trained anew on everything: a dash in the paper."""
+"""Not of the upper reference, which is trained again on everything: a dash in the paper."""
 EXEMPLARS = "† stores raw nodes of earlier tasks."
 RANKS = "Best in bold, second underlined, of rows with all seeds; Joint, the upper reference, is not ranked."
 DIFFERENCES = (

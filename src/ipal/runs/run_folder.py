@@ -167,7 +167,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else works on this run meanwhile; what killed processes left behind is removed."""
+        """No other process works on this run meanwhile; what killed processes left behind is removed."""
         make_folder(self.path)
         with alone_with(self.path, self.path / ".lock"):
             sweep(self.path)
@@ -182,7 +182,7 @@ class RunFolder:
             (self.path / _mark(request)).touch()
 
     def tidy(self) -> None:
-        """Remove what killed processes left behind, where the folder can be written and nobody works on it."""
+        """Remove what killed processes left behind, where the folder can be written and no process works on it."""
         with suppress(StoreError), self.locked():
             pass
 
@@ -201,7 +201,13 @@ class RunFolder:
 
 
 class RunStore:
-    """All runs under one folder."""
+    """All runs under one folder.
+
+    Parameters
+    ----------
+    root : Path
+        The folder.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -235,10 +241,25 @@ class RunStore:
                 f"'{name}' fits {len(matching)} runs under {self.root}: {names}; say more of the name, or "
                 f"'{LATEST}' for the one started last."
             )
-        raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows those there are.")
+        raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows them all.")
 
     def model_file(self, name: str) -> Path:
-        """A saved model by its file, its run folder, or a part of its run's name; links are followed."""
+        """The file of a saved model; links are followed.
+
+        Parameters
+        ----------
+        name : str
+            The file, the run folder, a part of the run's name, or "latest".
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        StoreError
+            If there is no such run, or it is not finished.
+        """
         path = Path(name)
         if is_file(path) or path.suffix == ".safetensors":
             return path.resolve()

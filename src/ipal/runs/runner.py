@@ -50,7 +50,7 @@ SHARE, LOOK_EVERY = 0.05, 0.1
 
 
 class Observer(Protocol):
-    """Somebody who watches a run, for instance a progress bar."""
+    """What watches a run, for instance a progress bar."""
 
     def started(self, tasks: int, epochs: int, done: int) -> None: ...
     def epoch(self, task: int, terms: dict[str, float]) -> None: ...
@@ -176,7 +176,7 @@ def _tests(stream: TaskStream, index: int, accuracy: str, models: Sequence[Model
 
 
 def _store(folder: RunFolder, stream: TaskStream, progress: Progress, model: Snapshot, result: dict[str, Any]) -> None:
-    """Write what a run ends in; whoever finds a result finds all of it."""
+    """Write what a run ends in; a result that is there is whole."""
     folder.write_history(progress.history)
     folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
     model.save(folder.model)
@@ -200,7 +200,7 @@ class _Watch:
     model: Model | None = None
     """As it is between two epochs, too; None before anything was learned."""
     unread: list[Terms] = dataclasses.field(default_factory=list)
-    """Loss terms of epochs that nobody looked at yet: looking makes a GPU wait."""
+    """Loss terms of epochs that were not looked at yet: looking makes a GPU wait."""
     saved: float = dataclasses.field(default_factory=time.perf_counter)
     """When the last checkpoint was written."""
     cost: float = 0.0
@@ -285,7 +285,7 @@ class _Watch:
 def _restore(
     learner: LearnerConfig, folder: RunFolder, stream: TaskStream, runtime: Runtime
 ) -> tuple[Progress, Model | None]:
-    """How far an interrupted run has come; what cannot be gone on with does not block it for good."""
+    """How far an interrupted run has come; what cannot be gone on with does not block it."""
     source = str(folder.checkpoint)
     try:
         saved = Snapshot.load(folder.checkpoint)

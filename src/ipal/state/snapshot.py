@@ -26,7 +26,7 @@ from ipal.system.free_memory import available
 
 FORMAT = "ipal-state-1"
 MOST_HEADER = 100_000_000
-"""Bytes: safetensors itself reads no longer one."""
+"""Bytes: safetensors itself reads none that is longer."""
 KINDS = {"F64", "F32", "I64", "I32", "U8"}
 """What tensors are stored as."""
 

@@ -45,7 +45,7 @@ class Registry(Mapping[str, Thing]):
         return self[name]
 
     def package(self, name: str) -> str | None:
-        """Which package brings a thing, in words; None for what is this package's own."""
+        """Name and version of the package that brings a thing; None for what is this package's own."""
         return _package(self.entries[name]) if name not in self.own and name in self.entries else None
 
     def __getitem__(self, name: str) -> Thing:

@@ -156,7 +156,7 @@ def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remember
         )
     if "encoder" in kinds:
         remarks.append(
-            "Of what trained weights give away, only whole rows are searched for, against a graph. The change of the "
+            "Of what trained weights reveal, only whole rows are searched for, against a graph. The change of the "
             "first layer since its seed, which is in the file, tells which features occur in the nodes learned."
         )
     return remarks
@@ -168,7 +168,7 @@ def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remember
 def _against(
     model: Model, kept: Mapping[str, Remembered], dataset: Dataset, taught_in: Sequence[View] | None
 ) -> dict[str, Any]:
-    """Search the state for rows, and for who taught."""
+    """Search the state for rows, and for training nodes."""
     nodes, tensors = np.flatnonzero(labelled(dataset.y)), snapshot(model, moments=True).tensors
     views = taught_in or [View(dataset.graph, nodes, dataset.y[nodes], np.ones(len(nodes), dtype=np.bool_))]
     raw = stored_rows(tensors, model.checked(dataset.graph).x)
@@ -222,7 +222,7 @@ def _counted(found: list[Found]) -> dict[str, Any]:
 def _sample(
     view: View, rows: Tensor, classes: list[str], most: int, random: np.random.Generator
 ) -> tuple[Tensor, NDArray[Any], NDArray[np.bool_]]:
-    """Some rows of every small class and of the others together, taught or not; their classes, and which taught."""
+    """Some rows of every small class and of the others together; their classes, and which are training nodes."""
     names = np.array([str(label) for label in view.labels.tolist()])
     groups = np.where(np.isin(names, classes), names, "")
     order, chosen = random.permutation(len(names)), []

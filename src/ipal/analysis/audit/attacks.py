@@ -1,4 +1,4 @@
-"""Attacks on what a model keeps: rows that are stored, and who taught, compared with the truth.
+"""Attacks on what a model keeps: rows that are stored, and training nodes, compared with the truth.
 
 A failed attempt proves nothing: a better one may succeed.
 """

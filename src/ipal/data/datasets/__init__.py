@@ -22,7 +22,23 @@ __all__ = ["Dataset", "checked", "convert", "edge_homophily", "load", "load_to_p
 def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
     """Read a graph by its name (see `ipal list datasets`), as `synthetic:nodes=…`, or from an .npz file or a folder.
 
-    Several names, separated by commas, give one dataset with all graphs side by side.
+    Parameters
+    ----------
+    name : str
+        Name or path. Several, separated by commas, give one dataset with all graphs side by side.
+    root : Path, optional
+        The data root. Default: the environment variable `IPAL_DATA`, or `~/.cache/ipal`.
+    undirected : bool, default=True
+        Whether edges run both ways.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataError
+        If no node has a label.
     """
     dataset = load_to_predict(name, root, undirected=undirected)
     if not dataset.num_classes:

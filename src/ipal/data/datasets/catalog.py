@@ -29,10 +29,13 @@ class DatasetEntry:
     """A named graph: what it is, and where its file lies and who reads it, or what makes it in memory."""
 
     name: str
+    """What `--dataset` calls it."""
     about: str
+    """What it is, in a sentence."""
     path: str = ""
     """Of its file, under the data root."""
     read: Reader = read_plain
+    """Makes a `RawGraph` of the path of the file."""
     split: tuple[int, ...] | None = None
     """The benchmark's own split; None for the general rule."""
     download: str = ""

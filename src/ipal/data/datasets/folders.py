@@ -7,7 +7,7 @@ edge_weight.npy  the weight of each of these edges, 32 bits; no file where all a
 y.npy            a whole number or a string a node; -1 or an empty one where it has no label
 ids.npy          what each node is called, where that is not its number: strings or whole numbers
 x.npy            features, nodes x features; or sparse as x_indptr.npy, x_indices.npy, x_values.npy
-time.npy         when each node came, where that is known; domain.npy and split.npy likewise (see FACTS)
+time.npy         when each node came, where that is known; so are domain.npy and split.npy (see FACTS)
 
 Content is compared with its hash at the first use. What the system says of the files then (size, times, inode) is kept
 in .verified.json: a large graph is read through again only where one of them differs.
@@ -38,7 +38,7 @@ AGAIN = "write the folder again with 'ipal data --convert'"
 
 
 class Meta(Record):
-    """What stands in meta.json."""
+    """What meta.json holds."""
 
     format: Literal["ipal-graph"]
     version: Literal[1]

@@ -1,7 +1,7 @@
 """Nodes to be forgotten or corrected, and the graph that they were learned in: an .npz file with more arrays, or any
-other graph, whose nodes with a label taught.
+other graph, whose training nodes are those with a label.
 
-    train    one True or False a node: those that taught; all that have a label where it is missing
+    train    one True or False a node: the training nodes; all that have a label where it is missing
     forget   one True or False a node: those that are to go (or said by number: see `read_departures`)
     new_y    one label a node, as y: what they should have been learned as (see `read_correction`)
 
@@ -26,12 +26,12 @@ from ipal.system.files import is_file
 
 
 def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
-    """Read a graph, who taught in it, and who is marked to be forgotten or corrected."""
+    """Read a graph, its training nodes, and those marked to be forgotten or corrected."""
     dataset = load_to_predict(f"{path}/" if path.is_dir() else str(path), undirected=undirected)
     if dataset.preprocessing == STRUCTURAL:
         raise DataError(
             f"{path} has no features (x): those that 'ipal run' makes up for such a graph depend on all of its nodes, "
-            "so that nothing that they taught can be taken away exactly."
+            "so that nothing learned from them can be taken away exactly."
         )
     marks = read_arrays(path, ["train", "forget", "new_y"]) if path.suffix == ".npz" and is_file(path) else {}
     n = dataset.graph.num_nodes

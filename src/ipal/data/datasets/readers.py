@@ -25,13 +25,19 @@ class RawGraph:
     """What a file holds, before any check: features may be missing."""
 
     edges: NDArray[Any]
+    """(2, edges), from row 0 to row 1."""
     y: NDArray[Any]
+    """(nodes,): labels, whole numbers or strings."""
     x: Features | None
+    """(nodes, features); None for features made from the edges."""
     preprocessing: str
+    """What was done to the features."""
     time: NDArray[Any] | None = None
+    """(nodes,): when each came, as years, days or seconds."""
     domain: NDArray[Any] | None = None
+    """(nodes,): the graph or community of each, 0 or more."""
     split: NDArray[Any] | None = None
-    """See `FACTS`."""
+    """(nodes,): 0 training, 1 validation, 2 test, -1 not used."""
     edge_weight: NDArray[Any] | None = None
     """Of each column of `edges`."""
     ids: NDArray[Any] | None = None

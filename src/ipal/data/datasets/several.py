@@ -35,7 +35,7 @@ def projected(x: Features, seed: int) -> NDArray[np.float32]:
 def side_by_side(datasets: Sequence[Dataset]) -> Dataset:
     """The disjoint union of graphs: labels are numbered on, `domain` is the place of a node's graph.
 
-    A graph's projection is drawn from its hash: the same whatever stands beside it. The hash of all is made of theirs,
+    A graph's projection is drawn from its hash: the same beside any other graph. The hash of all is made of theirs,
     so that it does not depend on how a product is rounded.
     """
     sizes = [one.graph.num_nodes for one in datasets]

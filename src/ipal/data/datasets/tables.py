@@ -227,7 +227,7 @@ class Roles:
 
 
 def pair_in(folder: Path) -> list[Path]:
-    """The tables of a folder: nodes.csv or nodes.parquet, and edges likewise; none where one is missing."""
+    """The tables of a folder: nodes.csv or nodes.parquet, and the same for edges; none where one is missing."""
     paths = ([folder / f"{stem}{kind}" for kind in TABLES] for stem in ("nodes", "edges"))
     found = [next(filter(is_file, some), None) for some in paths]
     return [path for path in found if path] if all(found) else []

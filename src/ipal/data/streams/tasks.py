@@ -35,14 +35,28 @@ from ipal.system.memory_budget import Budget
 SHOTS = 5
 """Place of the seed of a random draw, after those of online.py."""
 DOMAINS = 3
-"""Domains by degree, where nobody says how many."""
+"""Domains by degree, where their number is not set."""
 
 
 class TaskStream:
     """Class-incremental, as in the paper: a graph cut by classes into tasks, whose graphs are made when asked for.
 
-    A subclass with a `name` is another stream: `protocol.stream` chooses it by that name. `split` says how many classes
-    each task brings; None leaves it to `default_split`. `facts` are those of a `Dataset`.
+    A subclass with a `name` is another stream: `protocol.stream` chooses it by that name.
+
+    Parameters
+    ----------
+    graph : Graph
+        The whole graph.
+    y : ndarray of shape (n_nodes,)
+        A label per node.
+    split : tuple of int or None
+        How many classes each task brings. None: two each after a larger first task.
+    protocol : ProtocolConfig
+        How nodes are parted, and what is seen.
+    seed : int
+        Decides which nodes are in which part.
+    facts : mapping of str to ndarray of shape (n_nodes,), optional
+        What else is known of the nodes, as in a `Dataset`.
     """
 
     name: ClassVar[str] = "class"
@@ -51,7 +65,7 @@ class TaskStream:
     once); see `Learner.needs`."""
 
     class Settings(Section):
-        """Settings of its own, which stand under `protocol.stream` beside the name."""
+        """Settings of its own, which are under `protocol.stream` beside the name."""
 
         classes: Count | None = None
         """So many classes are learned, the first of the order; others are left out of the graph. None: all."""
@@ -103,7 +117,19 @@ class TaskStream:
 
     @classmethod
     def of(cls, dataset: Dataset, config: RunConfig) -> Self:
-        """The stream of a run. What the configuration leaves open, as `split`, is decided here."""
+        """The stream of a run. What the configuration leaves open, as `split`, is decided here.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The graph and its labels.
+        config : RunConfig
+            The configuration of the run.
+
+        Returns
+        -------
+        TaskStream
+        """
         split = config.split or dataset.split
         return cls(dataset.graph, dataset.y, split, config.protocol, config.seed, dataset.facts)
 
@@ -140,15 +166,45 @@ class TaskStream:
         return mine
 
     def is_tested_after(self, index: int, number: int) -> bool:
-        """Whether a learner is tested after this batch, too. It always is after the last one of a task."""
+        """Whether a learner is tested after this batch, too. It always is after the last one of a task.
+
+        Parameters
+        ----------
+        index, number : int
+            Of the task and of its batch, from 0.
+
+        Returns
+        -------
+        bool
+        """
         return False
 
     def is_tested_before(self, index: int) -> bool:
-        """Whether a task is also tested before it is learned: here where each of its classes is in an earlier one."""
+        """Whether a task is also tested before it is learned: here where each of its classes is in an earlier one.
+
+        Parameters
+        ----------
+        index : int
+            Number of the task, from 0.
+
+        Returns
+        -------
+        bool
+        """
         return index > 0 and {*self.classes[index]} <= {label for task in self.classes[:index] for label in task}
 
     def task(self, index: int) -> Task:
-        """What is learned as number `index`: all of it, if it comes in batches."""
+        """What is learned: all of it, if it comes in batches.
+
+        Parameters
+        ----------
+        index : int
+            Number of the task, from 0.
+
+        Returns
+        -------
+        Task
+        """
         everything = self.protocol.visibility == "transductive"
         graph, nodes = self._graph_on(index, self.protocol.train_graph == "seen", everything)
         mine = np.flatnonzero((self.task_of[nodes] == index) & (self.part[nodes] == TRAIN))
@@ -159,7 +215,18 @@ class TaskStream:
         return self.task(index)
 
     def test_splits(self, learned: int) -> list[TestSplit]:
-        """The tests of tasks 0 to `learned`, as they are after task `learned`. They may share a graph."""
+        """The tests of the tasks so far. They may share a graph.
+
+        Parameters
+        ----------
+        learned : int
+            Number of the task learned last, from 0.
+
+        Returns
+        -------
+        list of TestSplit
+            One for each task from 0 to `learned`.
+        """
         seen = self.protocol.test_graph == "seen"
         graphs = [self._graph_on(learned if seen else index, seen, True) for index in range(learned + 1)]
         return [self.tested(*graph, self.task_of[graph[1]] == index) for index, graph in enumerate(graphs)]
@@ -171,7 +238,12 @@ class TaskStream:
         return TestSplit(graph, LabelledNodes(validation, y[validation]), LabelledNodes(test, y[test]))
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for the record of a run."""
+        """Plain facts for the record of a run.
+
+        Returns
+        -------
+        dict
+        """
         classes = [list(task) for task in self.classes]
         return {"stream": self.name, "classes": classes, "dropped_classes": self.dropped, "split_hash": self.split_hash}
 
@@ -270,7 +342,7 @@ class DomainIncremental(TaskStream):
 
 
 class GraphSequence(TaskStream):
-    """Every task is one graph with all its classes. At test time nobody says which graph a node is of."""
+    """Every task is one graph with all its classes. At test time it is not said which graph a node is of."""
 
     name = "graphs"
 

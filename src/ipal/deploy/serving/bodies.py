@@ -53,14 +53,42 @@ class Limits:
 
 
 def npz_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
-    """A request as an .npz file, to be sent as application/x-npz; `options` are reject, coverage and probabilities."""
+    """The body of a request as an .npz file, to be sent as application/x-npz.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph, or the part of one that `neighbourhood` gives.
+    nodes : iterable of int, optional
+        The nodes to predict. Default: all.
+    **options
+        `reject`, `coverage` and `probabilities`.
+
+    Returns
+    -------
+    bytes
+    """
     file = io.BytesIO()
     np.savez(file, **_parts(graph, nodes, options))
     return file.getvalue()
 
 
 def json_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
-    """The same as JSON, to be sent as application/json."""
+    """The body of a request as JSON, to be sent as application/json.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph, or the part of one that `neighbourhood` gives.
+    nodes : iterable of int, optional
+        The nodes to predict. Default: all.
+    **options
+        `reject`, `coverage` and `probabilities`.
+
+    Returns
+    -------
+    bytes
+    """
     parts = _parts(graph, nodes, options).items()
     return to_json({name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in parts})
 

@@ -178,7 +178,8 @@ def captured(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
 def _own_workspaces() -> Iterator[None]:
     """Torch keeps a workspace of matrix products for every stream, and hands out the same streams again and again.
 
-    One that was made inside a recording belongs to it: another recording must not find it, nor anybody when it is gone.
+    One that was made inside a recording belongs to it: another recording must not find it, nor any use when
+    it is gone.
     """
     torch._C._cuda_clearCublasWorkspaces()
     try:

@@ -285,7 +285,7 @@ def _are_same(seats: Sequence[Seat]) -> bool:
 class _Group:
     """Runs that take their steps as one, until they part: their parameters are stacked.
 
-    Runs that compute the very same, as with other gammas in a first task, share the first one's instead.
+    Runs that compute the very same, as with other gammas in a first task, share that of the first instead.
     """
 
     def __init__(self, seats: Sequence[Seat], recordings: Recordings) -> None:

@@ -72,6 +72,13 @@ def graph_from(
     -------
     GraphData
         Or the `Data` itself.
+
+    Raises
+    ------
+    ConfigError
+        If an argument does not go with this kind of graph.
+    DataError
+        If no graph can be made of what is given.
     """
     said = {"id": id, "label": label, "source": source, "target": target, "weight": weight}
     roles = _roles({role: name for role, name in said.items() if name is not None}, features)

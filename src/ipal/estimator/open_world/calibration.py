@@ -1,12 +1,12 @@
-"""How sure a model may be: what nodes that did not teach it show, kept as quantiles of two scores for every task.
+"""How sure a model may be: what nodes that it was not trained on show, kept as quantiles of two scores for every task.
 
 A method with sums leaves out one training node at a time, in closed form. For other methods some training nodes of a
 task are set aside when it begins, and a copy of the model learns the rest; of a small task in turn, until enough nodes
 were asked.
 
-Of the nodes that did not teach are kept: quantiles of their novelty, quantiles of the margin by which they are on their
-own class's side, and how sure and how right the model is. Margins are measured from what is usual for the class by what
-the model keeps of it, and so is the novelty: both stay comparable as classes come, though nodes of earlier tasks are
+Of these nodes are kept: quantiles of their novelty, quantiles of the margin by which they are on their own class's
+side, and how sure and how right the model is. Margins are measured from what is usual for the class by what the model
+keeps of it, and so is the novelty: both stay comparable as classes come, though nodes of earlier tasks are
 not there to be asked again. A class that comes again is judged by the last task that it was in.
 """
 
@@ -61,7 +61,7 @@ def sharpened(probabilities: Tensor, sharpness: float) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What nodes that did not teach have shown, one row a task that was large enough."""
+    """What nodes outside training have shown, one row a task that was large enough."""
 
     task: Tensor
     """(rows,): number of the task."""
@@ -216,7 +216,7 @@ def quantiles(values: Tensor, weights: Tensor) -> Tensor:
 
 
 class Asked(NamedTuple):
-    """What a model says of nodes that did not teach it."""
+    """What a model says of nodes that it was not trained on."""
 
     labels: Tensor
     """Their classes, as the model numbers them."""
@@ -274,7 +274,7 @@ def _asked(model: Model, task: Task) -> tuple[Asked, Tensor]:
 
 
 def _left_out(model: Model, method: LeavesOneOut, task: Task, random: np.random.Generator) -> Asked:
-    """Some nodes, each by the model that it did not teach; its neighbours are as they are."""
+    """Some nodes, each by the model without it; its neighbours are as they are."""
     known = numbered(task, model.labels)
     rows = torch.from_numpy(known.labels)
     several = np.flatnonzero(model.nodes_of_classes()[rows].numpy() > 1)

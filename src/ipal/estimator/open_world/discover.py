@@ -39,6 +39,7 @@ class Candidate:
 
     @property
     def size(self) -> int:
+        """Number of nodes."""
         return len(self.nodes)
 
 
@@ -61,7 +62,12 @@ def discover(
     Returns
     -------
     list of Candidate
-        The largest group first; none has fewer than FEWEST nodes.
+        The largest group first; none has fewer than five nodes.
+
+    Raises
+    ------
+    ConfigError
+        If `classes` is no number of groups.
     """
     from sklearn.cluster import KMeans  # here, because it takes a second to load
     from sklearn.decomposition import PCA

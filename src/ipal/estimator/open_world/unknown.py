@@ -87,7 +87,7 @@ def sets(model: Model, probabilities: NDArray[np.float32], coverage: float) -> N
 
 
 def required(model: Model) -> tuple[Calibration, Tensor]:
-    """What is known of nodes that did not teach, and how many known nodes each class has; or why nothing is."""
+    """What is known of nodes outside training, and how many known nodes each class has; or why nothing is."""
     found: Calibration = model.usable_calibration
     latest = found.latest()
     if not found:

@@ -18,7 +18,7 @@ def attention(h: Tensor, h_neighbour: Tensor, neighbours: Tensor, starts: Tensor
     .. math:: a_{ij} \propto w_{ij} \exp (h_i \cdot \tanh h_j), \quad \sum_{j \in N(i)} a_{ij} = 1
 
     Source: Liu et al. 2021, the attention between neighbours, where all `weights` w of edges are one (None). Node i has
-    the neighbours that stand from `starts[i]` to `starts[i + 1]` in `neighbours`; they are rows of `h_neighbour`.
+    the neighbours from `starts[i]` to `starts[i + 1]` in `neighbours`; they are rows of `h_neighbour`.
     """
     lengths, row = starts.diff().long(), _rows(starts, len(neighbours))
     t, at_once = h_neighbour.tanh(), max(1, CHUNK // h.shape[1])

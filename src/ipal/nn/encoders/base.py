@@ -24,10 +24,20 @@ class Encoder(nn.Module, ABC):
     A subclass says which parameters a layer has (`shapes`), how they start (`start`), and what a layer computes from a
     `LayerInput` (`layer`); whole graphs, samples, graphs in pieces and exported files follow from that. In training
     mode dropout may zero a share of the inputs of every layer but the first, the others scaled up to the same mean.
+
+    Parameters
+    ----------
+    num_features : int
+        Columns that the first layer reads.
+    config : EncoderConfig
+        The settings.
+    generator : torch.Generator
+        Draws the weights and dropout.
     """
 
     weights: nn.ParameterList
     name: ClassVar[str]
+    """What `encoder.kind` calls it."""
     needs: Sequence[Need]
     """What its layers use of a graph."""
     fewest_layers: ClassVar[int] = 2
@@ -61,16 +71,57 @@ class Encoder(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def shapes(cls, fan_in: int, fan_out: int, config: EncoderConfig, *, is_last: bool) -> Shapes:
-        """The parameters of one layer; `weights` (fan in x …) are those that its inputs are multiplied with first."""
+        """The parameters of one layer; `weights` (fan in x …) are those that its inputs are multiplied with first.
+
+        Parameters
+        ----------
+        fan_in, fan_out : int
+            How many columns the layer reads and gives.
+        config : EncoderConfig
+            The settings.
+        is_last : bool
+            Whether it is the last layer.
+
+        Returns
+        -------
+        dict of str to tuple of int
+            Shapes by name.
+        """
 
     @staticmethod
     def start(name: str, zeros: Tensor, generator: torch.Generator) -> Tensor:
-        """What a parameter starts with: matrices as in Glorot & Bengio 2010, all else at zero."""
+        """What a parameter starts with: matrices as in Glorot & Bengio 2010, all else at zero.
+
+        Parameters
+        ----------
+        name : str
+            Of the parameter, as in `shapes`.
+        zeros : Tensor of the shape of the parameter
+            To be filled.
+        generator : torch.Generator
+            The only source of random numbers.
+
+        Returns
+        -------
+        Tensor of the shape of zeros
+        """
         return nn.init.xavier_uniform_(zeros, generator=generator) if zeros.dim() == 2 else zeros
 
     @abstractmethod
     def layer(self, seen: LayerInput, p: Parameters) -> Tensor:
-        """One layer, before its activation."""
+        """One layer, before its activation.
+
+        Parameters
+        ----------
+        seen : LayerInput
+            The values of the nodes, to be multiplied with weights: `aggregated`, `own`, `attended`.
+        p : mapping of str to Tensor
+            The parameters of this layer.
+
+        Returns
+        -------
+        Tensor of shape (n_nodes, fan_out)
+        """
 
     def activated(self, values: Tensor, p: Parameters, *, is_last: bool) -> Tensor:
         """What a layer hands on; may change `values` in place."""

@@ -106,7 +106,7 @@ def heat_map(
 ) -> Spec:
     """Values by row and column; `titles` are those of rows, columns and values.
 
-    `look` is what differs from a map of percentages; `about` in it is for `hover` to use, and stands in the table of
+    `look` is what differs from a map of percentages; `about` in it is for `hover` to use, and is in the table of
     the chart where `about_title` names it.
     """
     percent = {"lowest": 0, "highest": 100, "scale": "heat", "suffix": " %", "digits": 1}
