@@ -19,6 +19,8 @@ from tests.closed_form.analytic_support import (
     solved,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:The model learned:ipal.errors.Qualified")
+
 
 def assert_never_learned(learner: Analytic, never: Analytic) -> None:
     """All that is kept is the same to the bit: sums, losses, calibration, lessons and classes in their order."""

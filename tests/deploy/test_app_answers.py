@@ -25,6 +25,8 @@ from tests.deploy.conftest import Client
 from tests.deploy.support import BODIES, post, refused
 from tests.learning import learned
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*nodes are rejected:ipal.errors.Qualified")
+
 # ---------------------------------------------------------------------- answers
 
 

@@ -27,6 +27,8 @@ from ipal.methods.ipal import IPAL
 from ipal.methods.ncm import NCM
 from tests.learning import config, learn, learned
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*nodes are rejected:ipal.errors.Qualified")
+
 # One of each family: how nodes become rows differs, and so does what a prediction reaches.
 FAMILIES = {
     "prototypes": (IPAL, {}, 2),

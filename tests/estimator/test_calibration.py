@@ -39,6 +39,8 @@ from tests.closed_form.analytic_support import solved
 from tests.conftest import PROJECT
 from tests.estimator.test_open_world import blocks, narrow
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*nodes are rejected:ipal.errors.Qualified")
+
 EVENLY = (torch.arange(LEVELS) + 0.5) / LEVELS
 
 

@@ -19,7 +19,10 @@ from ipal.estimator.open_world.calibration import Calibration
 from tests.closed_form.analytic_support import Refused
 
 # Months may bring a class with too few nodes to be asked: that is said, and the same for both models.
-pytestmark = pytest.mark.filterwarnings("ignore:Class .* was never calibrated")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Class .* was never calibrated"),
+    pytest.mark.filterwarnings("ignore:The model learned .* more graph"),
+]
 CASES = 25
 SMALL: dict[str, Any] = {"width": 16, "steps": 1}
 
@@ -235,6 +238,12 @@ def test_the_missing_graphs_are_counted_and_named_by_their_day(months: Months) -
         ipal.forget_nodes(learner, [third, first])
     with Refused(learner, "Graph 2 of those given is none that the model learned"):
         ipal.forget_nodes(learner, [first, replace(second, train_mask=first.train_mask.repeat(9)[: second.num_nodes])])
+
+
+def test_that_earlier_graphs_are_not_given_is_said(months: Months) -> None:
+    third = marked(months, persons(months, 2))[2]
+    with pytest.warns(Qualified, match=r"learned 2 more graph\(s\), which are not given"):
+        ipal.forget_nodes(months.taught(small()), third)
 
 
 def test_after_a_merger_it_is_refused_and_before_it_is_not(months: Months) -> None:

@@ -19,6 +19,8 @@ from ipal.estimator.open_world.calibration import LEVELS, sharpened
 from ipal.estimator.registry import METHODS as REGISTERED
 from ipal.methods.base import UsualMargins
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*nodes are rejected:ipal.errors.Qualified")
+
 METHODS = [ipal.Analytic, ipal.NCM, ipal.SLDA, ipal.IPAL]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.dataset import Dataset
-from ipal.data.graph import Edges, Features, Nodes
+from ipal.data.graph import Edges, Features, Graph, Nodes, checked_graph
 from ipal.data.labels import Labels, labelled
 from ipal.errors import DataError, shortened
 
@@ -61,6 +61,11 @@ class GraphData:
         return cls(
             x=graph.x, edge_index=graph.edges, edge_weight=weights, ids=dataset.ids, columns=graph.columns, **known
         )
+
+    @property
+    def graph(self) -> Graph:
+        """Features and edges, checked, as models compute with them."""
+        return checked_graph(self.x, self.edge_index, undirected=False, weights=self.edge_weight, columns=self.columns)
 
     @property
     def num_nodes(self) -> int:

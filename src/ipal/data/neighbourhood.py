@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.graph import Graph, Nodes
+from ipal.data.graph_data import GraphData
 from ipal.errors import DataError
 
 
@@ -29,12 +30,12 @@ class Neighbourhood:
     """How many edges lead from every node of `graph` to the nearest of the predicted ones; -1 where none do."""
 
 
-def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int | None) -> Neighbourhood:
+def neighbourhood(graph: Graph | GraphData, nodes: Iterable[int], hops: int | None) -> Neighbourhood:
     """The subgraph that the predictions of some nodes depend on.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or GraphData
         The whole graph.
     nodes : iterable of int
         The nodes to predict.
@@ -45,6 +46,7 @@ def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int | None) -> Neigh
     -------
     Neighbourhood
     """
+    graph = graph.graph if isinstance(graph, GraphData) else graph
     asked = checked_nodes(nodes, graph.num_nodes)
     distance = np.full(graph.num_nodes, -1)
     distance[asked] = 0

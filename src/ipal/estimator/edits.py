@@ -5,8 +5,10 @@ learned so in the first place. What is forgotten or corrected is taken away and 
 concerned to the last one learned, all are needed. Where that is not possible, it is refused.
 """
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from ipal.data.graph import Nodes
 from ipal.data.task import Task
 from ipal.engine.trainer import finished, numbered
-from ipal.errors import ConfigError, DataError, shortened
+from ipal.errors import ConfigError, DataError, Qualified, shortened
 from ipal.estimator import history
 from ipal.estimator.convert.pyg import correction_of, departure_of, single, task_of
 from ipal.estimator.history import Event
@@ -181,9 +183,7 @@ def forget_rows(learner: Learner, data: "Graphs") -> Learner:
     Learner
         The same learner.
     """
-    model = model_of(learner)
-    pairs = [(task, _chosen(task, ~np.isin(task.nodes, some))) for task, some in _departures(data)]
-    return learner._become(_retaught(model, pairs, "forgot"))
+    return _departed(learner, data, lambda task, some: _chosen(task, ~np.isin(task.nodes, some)))
 
 
 def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
@@ -203,9 +203,7 @@ def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
     Learner
         The same learner.
     """
-    model = model_of(learner)
-    pairs = [(task, _without_nodes(model, task, some)) for task, some in _departures(data)]
-    return learner._become(_retaught(model, pairs, "forgot"))
+    return _departed(learner, data, partial(_without_nodes, model_of(learner)))
 
 
 def _several(data: Any) -> list[Any]:
@@ -215,12 +213,20 @@ def _several(data: Any) -> list[Any]:
     return list(data) if isinstance(data, list | tuple) else [data]
 
 
-def _departures(data: Any) -> list[tuple[Task, Nodes]]:
-    """Tasks as they were learned, and the nodes that are to leave each."""
-    found = list(map(departure_of, _several(data)))
-    if not any(len(leaving) for _, leaving in found):
+def _departed(learner: Learner, data: Any, without: Callable[[Task, Nodes], Task]) -> Learner:
+    """The learner after nodes have left their tasks, as `without` says."""
+    model, departures = model_of(learner), list(map(departure_of, _several(data)))
+    if not any(len(leaving) for _, leaving in departures):
         raise DataError("Say which nodes are to be forgotten: set data.forget_mask, True for each of them.")
-    return found
+    found = _retaught(model, [(task, without(task, leaving)) for task, leaving in departures], "forgot")
+    if (others := len({lesson.fingerprint for lesson in model.lessons}) - len(departures)) > 0:
+        warnings.warn(
+            f"The model learned {others} more graph(s), which are not given: what it learned from these nodes there "
+            "stays. Give every graph that they were in.",
+            Qualified,
+            stacklevel=3,
+        )
+    return learner._become(found)
 
 
 def _without_nodes(model: Model, task: Task, leaving: Nodes) -> Task:

@@ -320,7 +320,8 @@ def _complete(name: str, nodes: Table) -> Column:
     if missing.any():
         raise DataError(
             f"{shown} has no value in row {np.argwhere(missing)[0][0] + 1}: fill it in, for example with the mean of "
-            "the others, or with a word of its own, as 'unknown', or leave the column out."
+            "the others or the word 'unknown', or leave the column out; if it holds the classes, its name is label "
+            f"(in Python label='{shortened(name, 40)}')."
         )
     if isinstance(column, list) and (truth := truth_as_numbers(column)) != column:
         return np.array(truth, dtype=np.float64)

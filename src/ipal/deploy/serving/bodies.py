@@ -18,6 +18,7 @@ from pydantic_core import to_json
 
 from ipal.data.datasets.readers import SPARSE, csr
 from ipal.data.graph import Features, Graph, Nodes, checked_graph
+from ipal.data.graph_data import GraphData
 from ipal.errors import DataError, did_you_mean
 from ipal.system.arrays import MalformedError, TooLargeError, npz_of, read_npz
 
@@ -52,12 +53,12 @@ class Limits:
 # ---------------------------------------------------------------------- written by clients
 
 
-def npz_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
+def npz_body(graph: Graph | GraphData, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
     """The body of a request as an .npz file, to be sent as application/x-npz.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or GraphData
         A graph, or the part of one that `neighbourhood` gives.
     nodes : iterable of int, optional
         The nodes to predict. Default: all.
@@ -73,12 +74,12 @@ def npz_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -
     return file.getvalue()
 
 
-def json_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
+def json_body(graph: Graph | GraphData, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
     """The body of a request as JSON, to be sent as application/json.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or GraphData
         A graph, or the part of one that `neighbourhood` gives.
     nodes : iterable of int, optional
         The nodes to predict. Default: all.
@@ -93,7 +94,8 @@ def json_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) 
     return to_json({name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in parts})
 
 
-def _parts(graph: Graph, nodes: Iterable[int] | None, options: dict[str, Any]) -> dict[str, Any]:
+def _parts(graph: Graph | GraphData, nodes: Iterable[int] | None, options: dict[str, Any]) -> dict[str, Any]:
+    graph = graph.graph if isinstance(graph, GraphData) else graph
     x = graph.x
     parts: dict[str, Any] = {"edge_index": graph.edges, "directed": not graph.symmetric, **options}
     if isinstance(x, np.ndarray):

@@ -64,7 +64,15 @@ def predict_sets(learner: Fitted | Model, data: "Data", coverage: float = 0.9) -
 def rejected(model: Model, data: Any, share: float) -> NDArray[np.bool_]:
     """Which nodes are more novel than all but this share of known ones."""
     checked_share(share, "The share of known nodes that may be lost")
-    return np.asarray(score_unknown(model, data) > 1 - share)
+    found = np.asarray(score_unknown(model, data) > 1 - share)
+    if len(found) >= FEWEST and 2 * found.sum() > len(found):
+        warnings.warn(
+            f"{found.sum():,} of {len(found):,} nodes are rejected. Either most are of unknown classes, or this graph "
+            "is unlike those that the model learned from, and known nodes are rejected too: check labelled nodes.",
+            Qualified,
+            stacklevel=3,
+        )
+    return found
 
 
 def sets(model: Model, probabilities: NDArray[np.float32], coverage: float) -> NDArray[np.bool_]:
