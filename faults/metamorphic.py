@@ -168,14 +168,10 @@ def routes(world: World) -> dict[str, Any]:
     for name, table in (("nodes", nodes), ("edges", edges)):
         rows = [",".join(map(str, row)) for row in zip(*(values.tolist() for values in table.values()), strict=True)]
         (world.folder / f"{name}.csv").write_text("\n".join([",".join(table), *rows]))
-    values = np.ones(world.edges.shape[1]) if world.weights is None else world.weights
-    matrix = sp.coo_array((values, world.edges), shape=(len(world.y),) * 2)
     found: dict[str, Any] = {
         "npz": (world.folder / "graph.npz",),
         "tables": (world.folder / "nodes.csv", world.folder / "edges.csv"),
         "columns": (nodes, edges),
-        "matrix": (matrix,),
-        "csr": (matrix.tocsr(),),
     }
     return found | _of_packages(world, nodes, edges)
 
@@ -222,8 +218,7 @@ def by_any_route(world: World) -> None:
     every = routes(world)
     chosen = world.one_of(*every)
     for route, given in every.items():
-        more = {"x": world.x, "y": world.y} if route in ("matrix", "csr") else {}
-        read = ipal.graph_from(*given, directed=world.directed, **more)
+        read = ipal.graph_from(*given, directed=world.directed)
         task = task_of(read)
         for name, one, other in (
             ("features", expected.graph.x, task.graph.x),

@@ -1,6 +1,7 @@
 """Experiment files, and stored results that nobody had to train for."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -23,8 +24,11 @@ def write(folder: Path, entries: str, head: str = HEAD, name: str = "x.yaml") ->
     return path
 
 
-def plan(path: Path, **options: Any) -> Suite:
-    return prepare([read_experiment(path)], path.parent / "runs", **options)
+def plan(path: Path, seeds: tuple[int, ...] = (), **options: Any) -> Suite:
+    """What a file plans; for other seeds than its own, where they are given."""
+    file = read_experiment(path)
+    file = replace(file, seeds=seeds, tuning_seeds=()) if seeds else file
+    return prepare([file], path.parent / "runs", **options)
 
 
 def store_result(runs: Path, name: str, validation: float, test: float) -> None:

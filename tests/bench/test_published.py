@@ -1,6 +1,7 @@
 """Every experiment file that is published can be run: its names, its values and, where the graph is here, all of it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -36,7 +37,7 @@ def test_a_published_experiment_is_valid(path):
 def test_a_published_experiment_can_be_planned(path, real_data, tmp_path):
     experiment = read_experiment(path)
     try:
-        suite = prepare([experiment], tmp_path, real_data, seeds=(0,))
+        suite = prepare([replace(experiment, seeds=(0,), tuning_seeds=())], tmp_path, real_data)
     except ConfigError as error:
         missing = [what for what in ("ipal data --download", "The device 'cuda") if what in str(error)]
         if not missing:

@@ -172,7 +172,7 @@ def test_titles_are_those_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"epochs": 5}, r"'ipal\.epochs'\. Did you mean 'ipal\.train\.epochs'\?"),
+        ({"epochs": 5}, r"'epochs' is a setting of train: give train=\{'epochs': …\}"),
         ({"hiden": 5}, r"Did you mean 'ipal\.encoder\.hidden'\?"),
         ({"dbp": 5}, r"'ipal\.dbp'\. Known: ipal\.alpha"),
     ],

@@ -183,7 +183,6 @@ def prepare(
     *,
     tune: bool = False,
     only: Collection[str] = (),
-    seeds: tuple[int, ...] = (),
     stack: int = 1,
 ) -> Suite:
     """Resolve every run of every file. Errors are raised here, before any run starts."""
@@ -194,8 +193,7 @@ def prepare(
     for label in only:
         if label not in labels:
             raise ConfigError(f"There is no entry '{label}'.{did_you_mean(label, labels)}")
-    options = " --tune" * tune + f" --seeds {','.join(map(str, seeds))}" * bool(seeds)
-    options += f" --stack {stack}" * (stack > 1)
+    options = " --tune" * tune + f" --stack {stack}" * (stack > 1)
     root = data_root(root)
     suite, resolver = Suite([], {}), Resolver(root)
 
@@ -206,23 +204,23 @@ def prepare(
         return suite.jobs.setdefault(made.name, made)
 
     def row(file: Experiment, entry: ExperimentEntry) -> BenchRow:
-        searched, reported = tuple(entry.searched(tune)), seeds or file.seeds
+        searched = tuple(entry.searched(tune))
 
         def make(point: Settings, seeds: Sequence[int]) -> GridPoint:
             jobs = [job(file, entry, entry.given | point, seed) for seed in seeds]
             own = {name: point[name] for name in [*entry.own, *searched]}
             return GridPoint(settings=own, runs=tuple(job.name for job in jobs))
 
-        by = (seeds or file.tuning_seeds or reported) if searched else reported
-        return BenchRow(entry, searched, make, by, reported, [make(point, by) for point in entry.points(tune)])
+        by = (searched and file.tuning_seeds) or file.seeds
+        return BenchRow(entry, searched, make, by, file.seeds, [make(point, by) for point in entry.points(tune)])
 
     for file in experiments:
-        check_runs(file, len(seeds or max(file.seeds, file.tuning_seeds, key=len)))
+        check_runs(file, len(max(file.seeds, file.tuning_seeds, key=len)))
         rows = [row(file, entry) for entry in file.entries if not only or entry.label in only]
         if rows:
             dataset = suite.jobs[rows[0].points[0].runs[0]].config.dataset
             command = f"ipal bench {file.path}{options}"
-            suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
+            suite.benches.append(Bench(file, runs, dataset, file.seeds, command, rows))
     return suite
 
 
