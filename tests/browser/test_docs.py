@@ -39,7 +39,7 @@ def search(page: Page, words: str, title: str) -> None:
 def test_one_finds_ones_way_by_the_navigation(tab: Tab, site: Path):
     tab.page.goto(address(site, "index"))
     tab.page.locator(".md-tabs").get_by_role("link", name="Extend").click()
-    assert tab.page.locator("h1").inner_text().startswith("A newcomer's hour")
+    assert tab.page.locator("h1").inner_text().startswith("A first hour")
     tab.page.locator(".md-nav--primary").get_by_role("link", name="Add a method and more").click()
     tab.page.locator(".md-sidebar--secondary").get_by_role("link", name="A metric").click()
     assert tab.page.url.endswith("extend.html#a-metric")
