@@ -75,5 +75,5 @@ def test_a_model_file_says_how_edges_were_learned(command: Command, tiny: Datase
 
 def test_a_server_takes_edges_as_the_model_learned_them(run: Path) -> None:
     served = Served(run / "model.safetensors", Limits())
-    assert served.loaded.facts()["directed"]
+    assert served.loaded.facts["directed"]
     served.close()

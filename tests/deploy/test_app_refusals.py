@@ -76,8 +76,8 @@ def test_a_mistake_in_the_program_is_one_sentence_too(
     sentence = refused(local.post("/predict", json=body), 500, "Internal server error")
     assert "secret" not in sentence
     assert "a secret" in caplog.text, "who runs the server is not told"
-    monkeypatch.setattr("ipal.deploy.serving.served.Loaded.facts", broken)
-    refused(local.get("/memory"), 500, "Internal server error")
+    monkeypatch.setattr("ipal.deploy.serving.app.generate_latest", broken)
+    refused(local.get("/metrics"), 500, "Internal server error")
 
 
 def test_too_little_memory_is_an_overload(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

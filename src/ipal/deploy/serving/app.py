@@ -307,7 +307,7 @@ def make_app(
 
     @guarded.get("/memory", summary="What the model is, takes and keeps")
     async def memory() -> dict[str, Any]:
-        return server.served.loaded.facts()
+        return server.served.loaded.facts
 
     @guarded.get("/metrics", summary="Numbers for Prometheus", response_class=Response)
     async def metrics() -> Response:

@@ -69,20 +69,8 @@ class Loaded:
     """The beginning of the SHA-256 digest of its file."""
     limits: Limits
 
-    def facts(self) -> dict[str, Any]:
-        """Method, classes, inputs and memory."""
-        model = self.model
-        return {
-            "version": self.version,
-            "method": model.name,
-            "classes": model.classes_.tolist(),
-            "features": model.num_features,
-            "feature_names": list(model.columns),
-            "hops": model.reach,
-            "hops_to_reject": model.reach + SMOOTHED,
-            "directed": model.directed,
-            **model.memory_report(),
-        }
+    facts: dict[str, Any]
+    """Method, classes, inputs and memory: read once, since the words of a report are parsed from source files."""
 
     def answer(self, body: Body, kind: str, explain: ExplainOptions | None) -> Reply:
         """A prediction, or an explanation where one is asked for."""
@@ -164,7 +152,7 @@ class Served:
         model = loaded(Snapshot.of(content, self._path), self._path)
         x = sp.csr_array(np.ones((2, model.num_features), dtype=np.float32))
         predict(model, Graph(x, np.zeros((2, 0), dtype=np.int64), symmetric=True))  # all libraries are loaded then, too
-        return Loaded(model, _version(content), self._limits)
+        return Loaded(model, _version(content), self._limits, _facts(model, _version(content)))
 
     @property
     def is_current(self) -> bool:
@@ -186,3 +174,17 @@ class Served:
 
 def _version(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
+
+
+def _facts(model: Model, version: str) -> dict[str, Any]:
+    return {
+        "version": version,
+        "method": model.name,
+        "classes": model.classes_.tolist(),
+        "features": model.num_features,
+        "feature_names": list(model.columns),
+        "hops": model.reach,
+        "hops_to_reject": model.reach + SMOOTHED,
+        "directed": model.directed,
+        **model.memory_report(),
+    }

@@ -124,7 +124,7 @@ def serve(
                 if threading.current_thread() is threading.main_thread():
                     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the one that ended it again
                         signal.signal(number, server.handle_exit)
-            started(f"http://{in_url}:{listener.getsockname()[1]}", served.loaded.facts())
+            started(f"http://{in_url}:{listener.getsockname()[1]}", served.loaded.facts)
             run()
         finally:
             served.close()
