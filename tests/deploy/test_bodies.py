@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ipal
 from ipal.data.graph import checked_graph
 from ipal.deploy.predict import neighbourhood
 from ipal.deploy.serving.bodies import JSON, NPZ, Limits, Question, json_body, npz_body, read_question, table_of_zeros
@@ -274,3 +275,10 @@ def test_what_is_taken_as_a_table_of_zeros_is_one(data: st.DataObject) -> None:
         return  # refused, or not taken
     x = json.loads(sound)["x"]
     assert np.array_equal(table.toarray(), np.array(x, dtype=np.float64).astype(np.float32))
+
+
+def test_what_graph_from_gives_makes_the_same_request() -> None:
+    digits = ipal.load_dataset("digits")
+    data, graph = ipal.graph_from(digits), digits.graph
+    assert json_body(data, [3]) == json_body(graph, [3])
+    assert np.array_equal(neighbourhood(data, [3], 2).origin, neighbourhood(graph, [3], 2).origin)

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 import ipal
 from ipal import ConfigError
 from ipal.data.graph import Graph
-from ipal.errors import DataError
+from ipal.errors import DataError, Qualified
 from ipal.estimator.model import Model
 from ipal.estimator.open_world import calibration, unknown
 from ipal.estimator.open_world.calibration import LEVELS, sharpened
@@ -263,3 +263,9 @@ def test_novelty_is_the_share_of_known_nodes_that_are_less_novel(method, known, 
         rejected = np.equal(known[method].predict(graph, reject=share), None)
         assert np.array_equal(rejected, score > 1 - share)
         assert rejected[test].mean() == pytest.approx(share, abs=0.12)
+
+
+def test_that_most_nodes_are_rejected_is_said(graph):
+    model = narrow(ipal.Analytic).partial_fit(graph.subgraph(graph.y < 2))
+    with pytest.warns(Qualified, match=r"of 600 nodes are rejected"):
+        assert np.mean(model.predict(graph, reject=0.05) == None) > 0.5  # noqa: E711
