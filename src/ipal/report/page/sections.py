@@ -18,6 +18,8 @@ from ipal.runs.records import stream_in_words
 Counts = NDArray[np.int64]
 """Test nodes by true (row) and predicted class (column), in the order learned."""
 
+ACCURACIES = {"balanced": "the mean recall of its classes", "micro": "the share of its nodes that are predicted right"}
+
 # ---------------------------------------------------------------------- by task
 
 
@@ -26,6 +28,7 @@ def accuracy_section(run: Run) -> PageSection:
         "class": "over all classes seen so far, without knowing the node's task",
         "task": "over the classes of the node's own task, which is known",
     }.get(str(run.result.protocol.stream), f"stream {stream_in_words(run.result.protocol.stream)}")
+    accuracy = run.result.protocol.accuracy
     matrix = Chart(
         "matrix",
         "Accuracy matrix",
@@ -36,7 +39,7 @@ def accuracy_section(run: Run) -> PageSection:
     return PageSection(
         "accuracy",
         "Accuracy",
-        lead=f"On test nodes, {among}. A task's accuracy is {run.result.protocol.accuracy}.",
+        lead=f"On test nodes, {among}. A task's accuracy is {ACCURACIES.get(accuracy, accuracy)}.",
         content=[matrix, _curve_chart(run), _metrics_table(run)],
     )
 
