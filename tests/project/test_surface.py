@@ -33,7 +33,9 @@ def test_help_describes_every_parameter_and_shows_no_machinery(learner: type[Lea
 
 @pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda one: one.__name__)
-def test_the_example_of_a_learner_runs(learner: type[Learner]) -> None:
+def test_the_example_of_a_learner_runs(learner: type[Learner], monkeypatch: pytest.MonkeyPatch) -> None:
+    few = ipal.load_dataset("synthetic:nodes=200,classes=4,features=16")
+    monkeypatch.setattr(ipal, "load_dataset", lambda name: few)
     (example,) = doctest.DocTestFinder(recurse=False).find(learner, learner.__name__, globs={})
     assert doctest.DocTestRunner().run(example) == (0, len(example.examples))
     assert len(example.examples) == 4
