@@ -20,7 +20,7 @@ __all__ = ["app", "main"]
 add("Experiment", experiment.run, experiment.resume, experiment.show, experiment.list_, data.data, bench.bench)
 add("Experiment", report.report, report.drift, report.track)
 add("Use a model", use.predict, use.explain, use.discover, use.serve, use.export)
-add("Maintain a model", audit.audit, models.forget, models.merge, models.rename, models.relabel)
+add("Maintain a model", models.learn, audit.audit, models.forget, models.merge, models.rename, models.relabel)
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises where options and arguments do not fit a command."""

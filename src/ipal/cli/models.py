@@ -1,21 +1,26 @@
 """Saved models: opened with a graph, shown, and changed. A changed file is written whole or not at all."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from typer import Argument, Option
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, Force, ModelName, Runs
-from ipal.errors import ConfigError, StoreError
+from ipal.cli.app import RUNS, AsJson, Force, GraphName, ModelName, Runs, Settings
+from ipal.config import Tree, override, parse_assignment
+from ipal.errors import ConfigError, DataError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
 
 if TYPE_CHECKING:  # torch takes seconds to load
     from ipal.data.dataset import Dataset
+    from ipal.data.graph_data import GraphData
     from ipal.estimator.learner import Learner
     from ipal.estimator.model import Model
 
@@ -75,6 +80,51 @@ def show_model(path: Path, as_json: bool) -> None:
 # ---------------------------------------------------------------------- commands that change a model
 
 
+def learn(
+    name: Annotated[str, Argument(metavar="MODEL", help="Model file, or run; with --method a new file.")],
+    graph: GraphName,
+    since: Annotated[
+        str | None, Option("--since", metavar="GRAPH", help="What was learned before: its labels are left out.")
+    ] = None,
+    method: Annotated[str | None, Option("--method", help="Begin a new model of this method.")] = None,
+    assignments: Settings = None,
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Learn the new labels of a graph, of known or new classes.
+
+    For a graph that grows, give the whole graph of this month, and with
+    --since that of the month before: nodes that have a label in both, by their
+    ids (or numbers), are not learned again. A graph is nodes.csv,edges.csv, or
+    an .npz file, whose boolean array train marks the training nodes (default
+    all that have a label).
+
+    [bold]Examples[/bold]
+
+      ipal learn kinds.safetensors --graph nodes.csv,edges.csv --method analytic
+
+      ipal learn kinds.safetensors --graph nodes2.csv,edges2.csv --since nodes.csv,edges.csv
+    """
+    if method is None and assignments:
+        raise ConfigError("Settings are chosen when a model is begun: --set goes with --method.")
+    if method is not None and out is not None:
+        raise ConfigError("--method begins a new model, in the file MODEL: leave out -o.")
+    with changed(name, out, force, runs, "learned", as_json, method, assignments) as learner:
+        from ipal.data.datasets.forget_file import new_since, read_taught
+
+        undirected = method is not None or not learner.model_.directed
+        data = read_taught(Path(graph), undirected=undirected)
+        if since is not None:
+            data = new_since(data, read_taught(Path(since), undirected=undirected))
+            if not np.any(data.train_mask):
+                raise DataError(f"All labels of {graph} are in {since}, too: there is nothing to learn.")
+        elif method is None and np.isin(data.y, learner.classes_).any():
+            render.note("Labels that were learned before count twice: leave them out with --since.")
+        learner.partial_fit(data)
+
+
 def forget(
     name: ModelName,
     classes: Annotated[
@@ -98,7 +148,8 @@ def forget(
     they were learned: name each with an option of its own. A graph is an .npz
     file with edge_index, y and x, and boolean arrays forget (nodes to forget,
     unless --which names them) and train (training nodes; default all that have
-    a label); or tables, nodes.csv,edges.csv, with --which.
+    a label); or tables, nodes.csv,edges.csv, with --which. Labels that were left
+    out by "ipal learn --since" are left out again.
 
     The file of the model is replaced; copies of it and merged models are not.
     """
@@ -112,10 +163,10 @@ def forget(
 
         undirected = not learner.model_.directed
         if paths := rows or nodes:
-            leaving: Any = read_departures(paths, which, undirected=undirected)
+            leaving = _as_learned(learner, read_departures(paths, which, undirected=undirected))
             (edits.forget_rows if rows else edits.forget_nodes)(learner, leaving)
         else:
-            taught: Any = [read_taught(path, undirected=undirected) for path in graphs or ()]
+            taught = _as_learned(learner, [read_taught(path, undirected=undirected) for path in graphs or ()])
             edits.forget_class(learner, [_label(learner, one) for one in dict.fromkeys(classes or ())], taught)
     if out is not None:
         render.note(f"{RunStore(runs).model_file(name)} still remembers: delete it once it is not needed.")
@@ -205,16 +256,28 @@ def merge(
 
 
 @contextmanager
-def changed(name: str, out: Path | None, force: bool, runs: Path, what: str, as_json: bool) -> "Iterator[Learner]":
-    """A saved model to be changed, which no other command works on: its own file is replaced, or another is written."""
-    source = RunStore(runs).model_file(name)
+def changed(
+    name: str,
+    out: Path | None,
+    force: bool,
+    runs: Path,
+    what: str,
+    as_json: bool,
+    method: str | None = None,
+    assignments: Sequence[str] | None = None,
+) -> "Iterator[Learner]":
+    """A saved model to be changed, which no other command works on: its own file is replaced, or another is written.
+
+    Of a method that is named, a new model is begun.
+    """
+    source = RunStore(runs).model_file(name) if method is None else new_file(Path(name), force)
     target = source if out is None else new_file(out, force)
 
     from ipal.estimator.learners import load
 
     with _alone(target):
-        learner = load(source)
-        before = learner.model_.nodes_behind_class()
+        learner = load(source) if method is None else _begun(method, assignments or ())
+        before = learner.model_.nodes_behind_class() if method is None else {}
         yield learner
         after = learner.model_.nodes_behind_class()
         learner.save(target)
@@ -230,6 +293,38 @@ def changed(name: str, out: Path | None, force: bool, runs: Path, what: str, as_
     rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in changed]
     render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
     render.say(f"{what}\nmodel  {target}")
+
+
+def _as_learned(learner: "Learner", graphs: "Sequence[GraphData]") -> Any:
+    """Graphs with the training nodes that the model learned; after `ipal learn --since` those of no earlier graph."""
+    from ipal.data.datasets.forget_file import new_since
+    from ipal.estimator.convert.pyg import task_of
+    from ipal.estimator.history import fingerprint
+
+    model = learner.model_
+    known = {lesson.fingerprint for lesson in model.lessons}
+
+    def is_known(graph: "GraphData") -> bool:
+        task = task_of(graph)
+        return fingerprint(replace(task, graph=model.checked(task.graph))) in known
+
+    found = []
+    for place, graph in enumerate(graphs):
+        less = (new_since(graph, earlier) for earlier in reversed(graphs[:place]))
+        readings = itertools.chain([graph], (one for one in less if np.any(one.train_mask)))
+        found.append(next(filter(is_known, readings), graph))
+    return found
+
+
+def _begun(method: str, assignments: Sequence[str]) -> "Learner":
+    """A learner of a method with these settings, named as in a run."""
+    from ipal.estimator.learner import learner_class
+    from ipal.estimator.registry import METHODS
+
+    given: Tree = {}
+    for assignment in assignments:
+        given = override(given, parse_assignment(assignment))
+    return learner_class(METHODS.find(method))(**{**given.pop(method, {}), **given})
 
 
 def _alone(target: Path) -> AbstractContextManager[None]:
@@ -251,7 +346,7 @@ def new_file(path: Path, force: bool) -> Path:
     if path.is_dir():
         raise StoreError(f"{path} is a folder: give -o the name of a file.")
     if path.exists() and not force:
-        raise StoreError(f"{path} exists already: give -o another name, or --force to replace it.")
+        raise StoreError(f"{path} exists already: choose another name, or --force to replace it.")
     if not path.parent.is_dir():
         raise StoreError(f"The folder {path.parent} does not exist: make it, or give -o another name.")
     return path.resolve()

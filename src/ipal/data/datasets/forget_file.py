@@ -47,6 +47,15 @@ def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
     )
 
 
+def new_since(graph: GraphData, before: GraphData) -> GraphData:
+    """A graph whose training nodes are none of an earlier one: by ids, or by numbers where neither has ids."""
+    if (graph.ids is None) != (before.ids is None):
+        raise DataError("Only one of these two graphs has ids of nodes: give them to both.")
+    names, learned = (np.arange(one.num_nodes) if one.ids is None else one.ids for one in (graph, before))
+    train = np.asarray(graph.train_mask) & ~np.isin(names, learned[np.asarray(before.train_mask)])
+    return replace(graph, train_mask=train)
+
+
 def read_departures(paths: Sequence[Path], which: str | None = None, *, undirected: bool = True) -> list[GraphData]:
     """Read graphs and who is to leave them: `which` are ids or numbers with commas."""
     graphs = [read_taught(path, undirected=undirected) for path in paths]
