@@ -120,7 +120,7 @@ def learn(
             data = new_since(data, read_taught(Path(since), undirected=undirected))
             if not np.any(data.train_mask):
                 raise DataError(f"All labels of {graph} are in {since}, too: there is nothing to learn.")
-        elif method is None and np.isin(data.y, learner.classes_).any():
+        elif method is None and np.isin(np.asarray(data.y), learner.classes_).any():
             render.note("Labels that were learned before count twice: leave them out with --since.")
         learner.partial_fit(data)
 
