@@ -160,7 +160,7 @@ SPARSE = {
 }
 
 GRAPHS: dict[str, Callable[[], bytes]] = {
-    "bomb": lambda: _bomb(3 * 2**30),
+    "bomb": lambda: _bomb(2**29),
     "claims": lambda: _claiming(4 * 10**9),
     "shape": lambda: _zip(x=_npy(_header("(1000000000000000000,)"))),
     "shapes": lambda: _zip(edge_index=_npy(_header("(2, 1000000000000000000)", "'<i8'")), y=_npy(_header("(3,)"))),
