@@ -10,6 +10,9 @@ import torch
 from torch import Tensor, nn
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+PIECES = 30
+"""Tensors of one start of the fused kernel on a GPU. A block of threads takes 65,536 numbers of one: a large tensor in
+pieces keeps more of the GPU busy."""
 
 
 class Adam:
@@ -42,16 +45,20 @@ class Adam:
         moving = [parameter for parameter in self.parameters if parameter.grad is not None]
         if not moving:
             return
-        weights = [parameter.data for parameter in moving]
-        gradients = [parameter.grad for parameter in moving if parameter.grad is not None]
         states = [self.state_of(parameter) for parameter in moving]
-        steps = [state["step"] for state in states]
-        torch._foreach_add_(steps, 1)
+        torch._foreach_add_([state["step"] for state in states], 1)
+        most = -(-sum(parameter.numel() for parameter in moving) // PIECES)
+        parts = [
+            (*some, state["step"])
+            for parameter, state in zip(moving, states, strict=True)
+            for some in in_pieces(most, parameter.data, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
+        ]
+        weights, gradients, means, squares, steps = (list(column) for column in zip(*parts, strict=True))
         torch._fused_adam_(
             weights,
             gradients,
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
+            means,
+            squares,
             [],
             steps,
             lr=self.lr,
@@ -74,3 +81,10 @@ class Adam:
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
         return self.state[parameter]
+
+
+def in_pieces(most: int, *tensors: Tensor | None) -> Iterable[tuple[Tensor, ...]]:
+    """Tensors of one shape in pieces of about so many numbers on a GPU; elsewhere as they are."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    number = min(-(-given[0].numel() // most), len(given[0])) if given[0].is_cuda else 1
+    return zip(*(tensor.tensor_split(number) for tensor in given), strict=True) if number > 1 else [tuple(given)]

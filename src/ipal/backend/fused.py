@@ -129,7 +129,7 @@ class _Hardest(_OfRuns):
         within = within.contiguous()
         batch, classes, number = within.shape
         found = torch.empty(2, batch, classes * k, dtype=torch.int64, device=within.device)
-        threads = MOST_THREADS if number > FEW_NODES else THREADS
+        threads = MOST_THREADS if number > FEW_NODES else 2 * THREADS
         _launch("hardest", classes, batch, threads, 1, [within, *found, number, k], 8 * WARP)
         return found.movedim(0, 1)
 
