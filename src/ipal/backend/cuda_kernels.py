@@ -24,7 +24,8 @@ from ipal.system.files import read_bounded, write_atomically
 
 WARPS, MOST_BLOCKS = 4, 65_535
 FEW_NUMBERS, LONG = 2**21, 32
-"""Of a result: where there are so few, all warps of a block share a row of more than so many entries."""
+"""Of a result: where there are so few, all warps of a block share a row of more than so many entries. Where there are
+more, as many warps run at once as a GPU can hold."""
 TYPES = {torch.float32: ("float", "float4", 4), torch.float64: ("double", "double2", 2)}
 MOST_CODE = 2**24
 """Bytes of machine code."""
@@ -91,9 +92,9 @@ def sums_of_rows(rows: Tensor, indices: Tensor, indptr: Tensor, weights: Tensor 
     if width % lanes:  # one column at a time, not several
         vector, lanes = kind, 1
     weight = "static_cast<T>(1)" if weights is None else "weights[e]"
-    is_small = number * width <= FEW_NUMBERS
-    names: dict[str, object] = {"T": kind, "V": vector, "LANES": lanes, "WARPS": WARPS, "WEIGHT(e)": weight}
-    names["LONG"] = LONG if is_small else 2**31 - 1
+    long, blocks = (LONG, 1) if number * width <= FEW_NUMBERS else (2**31 - 1, 64 // WARPS)
+    sizes = {"LANES": lanes, "WARPS": WARPS, "LONG": long, "BLOCKS": blocks}
+    names = {"T": kind, "V": vector, "WEIGHT(e)": weight, **sizes}
     defined = "".join(f"#define {name} {value}\n" for name, value in names.items())
     found = kernels("sums_of_rows.cu", rows.device, defined)
     if found is None:

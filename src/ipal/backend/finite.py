@@ -14,14 +14,17 @@ from ipal.errors import NonFiniteError
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors that hold NaN or infinite values."""
-    named = [(name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel()]
-    return [name for name, tensor in named if not _is_finite(tensor)]
+    """Names of the tensors that hold NaN or infinite values, with one wait for a device.
 
-
-def _is_finite(tensor: Tensor) -> bool:
-    """The least and the largest value say it all (NaN is both), and need no second tensor as large as the first."""
-    return bool(torch.stack(torch.aminmax(tensor.detach())).isfinite().all())
+    The least and the largest value say it all (NaN is both), and need no second tensor as large as the first.
+    """
+    named = {name: tensor.detach() for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel()}
+    finite: dict[str, bool] = {}
+    for device in {tensor.device for tensor in named.values()}:
+        here = [name for name, tensor in named.items() if tensor.device == device]
+        extremes = torch.stack([part for name in here for part in torch.aminmax(named[name])])
+        finite |= zip(here, extremes.view(-1, 2).isfinite().all(dim=1).tolist(), strict=True)
+    return [name for name in named if not finite[name]]
 
 
 def check_terms(values: Iterable[Mapping[str, float]], first: int, epochs: int) -> None:

@@ -1,5 +1,6 @@
 // Sums of rows, each from indptr[i] to indptr[i + 1] in `indices`, added up in a fixed order. cuda_kernels.py defines T (a
-// number), V (a vector of so many LANES), WEIGHT(e), the weight of an entry, and WARPS, those of a block.
+// number), V (a vector of so many LANES), WEIGHT(e), the weight of an entry, WARPS, those of a block, LONG, from where on a
+// row is long, and BLOCKS, those that run at once on a multiprocessor, at least.
 
 // Entries from e to `end`, in one column or several: those in even places and those in odd ones, and then both.
 __device__ void add_up(const int* __restrict__ indices, const T* __restrict__ weights, const T* __restrict__ rows,
@@ -38,9 +39,8 @@ __device__ void store(T* out, int row, int width, int column, const T* sum) {
   *reinterpret_cast<V*>(out + static_cast<long long>(row) * width + column) = found;
 }
 
-// Each warp adds up a row of its own; then all warps of the block share the long ones, a part each. The bounds let as many
-// warps run as a GPU can hold.
-extern "C" __launch_bounds__(32 * WARPS, 64 / WARPS) __global__ void sums_of_rows(const int* __restrict__ indptr,
+// Each warp adds up a row of its own; then all warps of the block share the long ones, a part each.
+extern "C" __launch_bounds__(32 * WARPS, BLOCKS) __global__ void sums_of_rows(const int* __restrict__ indptr,
     const int* __restrict__ indices, const T* __restrict__ weights, const T* __restrict__ rows, T* __restrict__ out,
     int number, int width) {
   __shared__ T parts[WARPS][32 * LANES];
