@@ -10,7 +10,7 @@ import numpy as np
 from torch_geometric.data import Data
 
 import ipal
-from ipal.analysis.audit import audit
+from ipal.audit import audit
 
 GRAPH = "synthetic:nodes=6000,classes=6,features=32,seed=3"
 

@@ -32,10 +32,9 @@ WARM = (
         "ipal.cli",
         "ipal.runs.runner",
         "ipal.bench.suite",
-        "ipal.analysis.audit",
-        "ipal.analysis.feature_drift",
+        "ipal.audit",
     ),
-    *("ipal.report.collect", "ipal.report.drift", "ipal.report.build"),
+    *("ipal.report.collect", "ipal.report.build"),
     *(
         "ipal.trackers.record",
         "ipal.data.datasets.forget_file",

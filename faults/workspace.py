@@ -54,11 +54,6 @@ LONG = (
     Long("data --convert", ("data", GRAPH, "--convert", "mine.graph"), "mine.graph"),
     Long("predict", ("predict", "third", "--graph", OTHER, "-o", "out.csv", "--force"), "out.csv"),
     Long("audit", ("audit", "third", "--data", GRAPH, "--json"), "nothing"),
-    Long(
-        "drift",
-        ("drift", "--dataset", GRAPH, "--methods", "pr", "--seeds", "1", *TRAIN, "-o", "drift"),
-        "drift",
-    ),
     Long("report --html", ("report", "third", "--html", "-o", "page.html"), "page.html", needs=("jinja2",)),
     Long(
         "export",

@@ -9,13 +9,14 @@ import inspect
 import math
 import pkgutil
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ipal import analysis, backend, closed_form, data, engine, estimator, evaluation, methods, nn
+from ipal import backend, closed_form, data, engine, estimator, evaluation, methods, nn
 from ipal.methods.ipal import IPAL
 
 ROOT = Path(__file__).parents[1]
@@ -67,10 +68,12 @@ class Equation:
 
 
 def modules() -> Iterator[ModuleType]:
-    """Where equations may be: the rooms of what is computed."""
-    for room in (data, backend, nn, methods, closed_form, engine, estimator, evaluation, analysis):
+    """Where equations may be: the subpackages that compute, and the measurement of Theorem 1."""
+    for room in (data, backend, nn, methods, closed_form, engine, estimator, evaluation):
         for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             yield importlib.import_module(found.name)
+    sys.path.insert(0, str(ROOT))  # where this is run as a program
+    yield importlib.import_module("scripts.drift")
 
 
 def equations() -> list[Equation]:

@@ -114,14 +114,14 @@ def _settings(draw: random.Random, files: HostileFiles) -> Invocation:
 def _sizes(draw: random.Random, files: HostileFiles) -> Invocation:
     kind = draw.choice(["synthetic", "synthetic", "reddit-shaped"])
     size = draw.choice(SIZES) if kind == "synthetic" else draw.choice(["nodes=1e19", "degree=nan", "nodes=-1", "nodes"])
-    return [*draw.choice([["run", "--dataset"], ["data"], ["drift", "--dataset"]]), f"{kind}:{size}"]
+    return [*draw.choice([["run", "--dataset"], ["data"]]), f"{kind}:{size}"]
 
 
 def _graphs(draw: random.Random, files: HostileFiles) -> Invocation:
     path = draw.choice(files.graphs)
     if path.endswith("graph-columns.npz"):  # to look at it is no mistake
         return ["run", "--dataset", path]
-    return [*draw.choice([["run", "--dataset"], ["data"], ["drift", "--dataset"]]), path]
+    return [*draw.choice([["run", "--dataset"], ["data"]]), path]
 
 
 def _configs(draw: random.Random, files: HostileFiles) -> Invocation:

@@ -32,7 +32,6 @@ from ipal.cli import app
 from ipal.cli.experiment import wanted_run
 from ipal.config import RunConfig, override, parse_assignment
 from ipal.data.datasets import catalog
-from ipal.estimator.registry import METHODS
 from ipal.runs.resolved import check_settings
 from tests.support import Outcome
 
@@ -214,12 +213,9 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
     if "settings" in given:
         options = RunConfig.model_fields.keys() - {"settings", "split", "seed", "protocol"} | {"preset"}
         options = {one: given[one] for one in options & given.keys()}
-        for method in given["methods"].split(",") if name == "drift" else [given.get("method")]:
-            others = METHODS.keys() - {method} if name == "drift" else set()
-            settings = [one for one in given["settings"] or [] if one.partition(".")[0] not in others]
-            tree = {one: value for one, value in (options | {"method": method}).items() if value is not None}
-            preset = tree.pop("preset", None)
-            check_settings(wanted_run(reduce(override, map(parse_assignment, settings), tree), preset=preset))
+        tree = {one: value for one, value in options.items() if value is not None}
+        preset, settings = tree.pop("preset", None), map(parse_assignment, given["settings"] or [])
+        check_settings(wanted_run(reduce(override, settings, tree), preset=preset))
 
 
 @cache

@@ -9,7 +9,7 @@ import pytest
 
 import ipal
 from ipal import DataError, graph_from
-from ipal.analysis.audit import audit
+from ipal.audit import audit
 from ipal.data.feature_names import arranged, kept_names
 from ipal.data.graph import checked_graph
 from ipal.errors import IgnoredInput

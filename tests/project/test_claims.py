@@ -6,7 +6,7 @@ import re
 import pytest
 
 import ipal
-from ipal.analysis.audit import audit
+from ipal.audit import audit
 from ipal.bench.experiment_file import as_tree, read_experiment, read_preset
 from ipal.config import override, run_config
 from ipal.estimator.registry import METHODS

@@ -66,7 +66,6 @@ def test_a_run_its_model_and_its_predictions_need_no_extra(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "module", "extra"),
     [
-        (["drift", "--dataset", "digits"], "matplotlib", "figures"),
         (["run", "--dataset", "digits", "--html"], "jinja2", "html"),
     ],
 )

@@ -15,7 +15,7 @@ from ipal.estimator.registry import METHODS
 
 SOURCE = Path(__file__).parents[2] / "src" / "ipal"
 GENERIC = (
-    *("backend", "data", "nn", "state", "engine", "evaluation", "runs", "bench", "analysis", "deploy", "trackers"),
+    *("backend", "data", "nn", "state", "engine", "evaluation", "audit", "runs", "bench", "deploy", "trackers"),
     *("cli", "report"),
 )
 """Rooms that serve every method and know none."""

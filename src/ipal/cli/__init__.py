@@ -18,7 +18,7 @@ from ipal.errors import ConfigError, IpalError, StoreError
 __all__ = ["app", "main"]
 
 add("Experiment", experiment.run, experiment.resume, experiment.show, experiment.list_, data.data, bench.bench)
-add("Experiment", report.report, report.drift, report.track)
+add("Experiment", report.report, report.track)
 add("Use a model", use.predict, use.explain, use.discover, use.serve, use.export)
 add("Maintain a model", models.learn, audit.audit, models.forget, models.merge, models.rename, models.relabel)
 

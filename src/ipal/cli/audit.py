@@ -11,7 +11,7 @@ from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
 from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
-    from ipal.analysis.audit import View
+    from ipal.audit import View
     from ipal.data.dataset import Dataset
     from ipal.estimator.model import Model
 
@@ -43,7 +43,7 @@ def audit(
     """
     path = RunStore(runs).model_file(name)
 
-    from ipal.analysis.audit import audit as audited
+    from ipal.audit import audit as audited
     from ipal.estimator.files import load
 
     model = load(path)
@@ -59,7 +59,7 @@ def _evidence(
     name: str, root: Path | None, model: "Model", folder: RunFolder | None
 ) -> "tuple[Dataset, list[View] | None]":
     """The graph, and its tasks as in the run that made the model, if a run did and it was not changed since."""
-    from ipal.analysis.audit import as_taught
+    from ipal.audit import as_taught
     from ipal.data import datasets
     from ipal.runs.resolved import resolve
 

@@ -1,16 +1,12 @@
-"""What is made from runs: tables, figures, HTML pages, copies for trackers, and how far features drift."""
+"""What is made from runs: tables, figures, HTML pages and copies for trackers."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
-from rich import progress
 from typer import Argument, Option
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Runs, Settings
-from ipal.config import Tree, override, parse_assignment
+from ipal.cli.app import RUNS, AsJson, Runs
 from ipal.errors import ConfigError, did_you_mean
 from ipal.runs.run_folder import RunStore
 from ipal.system.optional import FIGURES, lacking, need_extra
@@ -47,48 +43,6 @@ def write_page(names: list[str], runs: Path, out: Path | None = None) -> None:
     benches, chosen, remarks = choose(names, runs)
     path = make_page(benches, chosen, out, remarks)
     render.note(f"Open {path} in a browser.")
-
-
-def drift(
-    dataset: Annotated[str, Option(help="Name of a graph, or the path of an .npz file.")],
-    methods: Annotated[str, Option(help="Methods with an encoder, separated by commas.")] = "pr,pcl,ipal",
-    seeds: Annotated[int, Option(min=1, max=1000, help="How many seeds: 0, 1, 2, …")] = 5,
-    settings: Settings = None,
-    out: Annotated[Path, Option("--out", "-o", help="Folder for tables and figures.")] = Path("drift"),
-    root: DataRoot = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure the drift of old classes' features (Theorem 1, Figures 1 and 5)."""
-    need_extra(*FIGURES)
-    from ipal.bench.experiment_file import as_tree, read_preset
-
-    named = [name for part in methods.split(",") if (name := part.strip())]
-    alike = as_tree(read_preset("drift-cs", "ipal"))  # all methods train alike
-    tree: Tree = {"dataset": dataset, **{name: alike[name] for name in ("encoder", "train")}}
-    tree |= {name: alike[name] for name in named if name in alike}
-    for assignment in settings or []:
-        tree = override(tree, parse_assignment(assignment))
-    if {"method", "seed"} & tree.keys():
-        raise ConfigError("Several methods and seeds are measured: name them with --methods and --seeds, not --set.")
-
-    from ipal.analysis.feature_drift import HOW, measure, plan
-    from ipal.report.drift import Measurement, make_report, table, verdicts
-
-    planned = plan(tree, named, seeds, root)
-    with render.interruptible("Interrupted; nothing was written."):
-        measuring = progress.track(planned, "measuring", console=render.err, transient=True)
-        every = [Measurement(**measure(run)) for run in measuring]
-    numbers, written = make_report(every, HOW, out, shlex.join(["ipal", *sys.argv[1:]]))
-    if as_json:
-        return render.as_json({**numbers, "files": list(map(str, written))})
-    made = table(numbers)
-    columns = [column for place, column in enumerate(made.columns) if made.is_number(place)]
-    title = f"Drift on {planned[0].dataset.name}: mean over old classes and tasks"
-    cells = [[cell.text for cell in row] for row in made.rows]
-    render.out.print(render.table(made.columns, cells, numbers=columns, title=title))
-    for line in verdicts(numbers):
-        render.say(line)
-    render.note(f"{len(written)} files; start with {written[0]}")
 
 
 def track(

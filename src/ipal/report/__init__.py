@@ -7,7 +7,6 @@ cells.py        what tables are made of; Markdown, LaTeX and CSV of them
 tables.py       the tables of comparisons with their captions
 figures.py      the figures
 build.py        the folder of a report
-drift.py        tables and figures of `ipal drift`
 frame.py        stored runs as a table of pandas
 page/           one HTML page of a run, or of several compared
 """

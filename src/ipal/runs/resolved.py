@@ -1,4 +1,4 @@
-"""From a configuration to one value with all that it means: what run, bench, drift, audit and memory plan share."""
+"""From a configuration to one value with all that it means: what run, bench, audit and memory plan share."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass

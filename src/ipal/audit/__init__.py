@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.analysis.audit.attacks import Found, Known, from_matrix, from_mean, stored_rows
+from ipal.audit.attacks import Found, Known, from_matrix, from_mean, stored_rows
 from ipal.data.datasets import Dataset
 from ipal.data.feature_names import BETWEEN
 from ipal.data.graph import Graph, Nodes

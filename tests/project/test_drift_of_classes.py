@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipal.analysis.feature_drift import class_drift, fitted_gaussian, gaussian_kl
 from ipal.errors import DataError
+from scripts.drift import class_drift, fitted_gaussian, gaussian_kl
 
 
 def gaussian(random: np.random.Generator, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
-from ipal.analysis.audit import audit
-from ipal.analysis.audit.attacks import Known, directions, span_test, stored_rows
+from ipal.audit import audit
+from ipal.audit.attacks import Known, directions, span_test, stored_rows
 from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph

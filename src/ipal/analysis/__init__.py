@@ -1,1 +1,0 @@
-"""A second look at runs and models: audit, drift."""
