@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +37,6 @@ from ipal.estimator.registry import METHODS
 from ipal.runs.config_files import presets, read_config_file
 from ipal.runs.manifest import Kind, Settings
 from ipal.runs.resolved import check_settings
-from ipal.system.files import is_file
 
 MOST_SEEDS, MOST_RUNS = 1000, 10_000
 """Most runs of one file."""
@@ -201,7 +201,7 @@ def _read(path: Path, takers: tuple[Path, ...]) -> _File:
         return file
     other = path.parent / file.like
     takers = (*takers, path.resolve())
-    if not is_file(other) or other.resolve() in takers:
+    if not isfile(other) or other.resolve() in takers:
         raise ConfigError(f"{path}: There is no other experiment file {other}.")
     like = _read(other, takers)
     own = {name: getattr(file, name) for name in file.model_fields_set - {"like"}}

@@ -1,39 +1,31 @@
 """Fills one row of the accuracy matrix. The only place where a model meets labels it was not trained on."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
 from ipal.data.task import LabelledNodes, TestSplit
 from ipal.estimator.model import Model, Prediction
 from ipal.evaluation.metrics import ACCURACIES
 from ipal.evaluation.rows import Before, Row
+from ipal.evaluation.together import predict_together
 
 Pair = tuple[Any, Any]
 """The true class of a node, and the predicted one."""
 
 
-PredictsTogether = Callable[[Graph, Tensor], Sequence[Prediction]]
-"""How several models predict some nodes of a graph; one `Prediction` of each."""
-
-
 def evaluate(model: Model, test_splits: list[TestSplit], accuracy: str) -> Row:
     """Score a model on the tests of all tasks so far; a graph of several tests is predicted once."""
-    (found,) = evaluate_all([model], test_splits, accuracy, lambda graph, nodes: [model.predict_graph(graph, nodes)])
-    return found
+    return evaluate_all([model], test_splits, accuracy)[0]
 
 
-def evaluate_all(
-    models: Sequence[Model], test_splits: list[TestSplit], accuracy: str, predict: PredictsTogether
-) -> list[Row]:
+def evaluate_all(models: Sequence[Model], test_splits: list[TestSplit], accuracy: str) -> list[Row]:
     """Score several models of the same classes, which predict a graph together."""
-    score = ACCURACIES[accuracy]
+    score, predict = ACCURACIES[accuracy], predict_together(models)
     rows, pairs = [Row(validation=[], test=[], per_class={}) for _ in models], [Counter[Pair]() for _ in models]
     predicted: dict[int, Sequence[Prediction]] = {}
     last = {id(split.graph): number for number, split in enumerate(test_splits)}

@@ -190,10 +190,8 @@ class Progress(Record):
     epoch: int = Field(0, ge=0)
     rows: list[Row] = Field(default_factory=list)
     history: list[dict[str, int | float]] = Field(default_factory=list)
-    seconds: list[Seconds] = Field(default_factory=list)
-    """Time spent learning each task, evaluation not counted."""
     batch_seconds: list[Seconds] = Field(default_factory=list)
-    """The same for each batch of the stream."""
+    """Time spent learning each batch of the stream, evaluation not counted."""
     along: Along = Field(default_factory=Along)
     before: list[Before | None] = Field(default_factory=list)
     """Tests of tasks before they were learned; None where that was not possible."""
@@ -209,17 +207,10 @@ class Progress(Record):
             raise ValueError("rows of other tasks")
         return self
 
-    def spent(self, task: int, seconds: float) -> None:
-        """Time spent learning a batch of a task."""
-        self.seconds[task] += seconds
-        self.batch_seconds[-1] += seconds
-
     def fits(self, batches: Sequence[int], epochs: int) -> bool:
         """Whether a run whose tasks come in so many batches, with so many epochs each, can have come so far."""
-        tasks, begun = len(batches), self.task + (self.batch > 0 or self.epoch > 0)
-        if begun > tasks or self.epoch > epochs or not begun <= len(self.seconds) <= tasks:
-            return False
-        if self.batch >= (batches[self.task] if self.task < tasks else 1):
+        begun = self.task + (self.batch > 0 or self.epoch > 0)
+        if begun > len(batches) or self.epoch > epochs or (self.batch and self.batch >= batches[self.task]):
             return False
         done = sum(batches[: self.task]) + self.batch
         return done <= len(self.batch_seconds) <= done + 1

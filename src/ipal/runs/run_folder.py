@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ from ipal.system.documents import Record, read_json, write_yaml
 from ipal.system.files import (
     alone_with,
     explain_write_failure,
-    is_file,
     make_folder,
     read_bounded,
     sweep,
@@ -229,7 +229,7 @@ class RunStore:
     def find(self, name: str) -> RunFolder:
         """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""
         for path in (Path(name), self.root / name):
-            if is_file(path / "config.yaml"):
+            if isfile(path / "config.yaml"):
                 return RunFolder(path.resolve())
         known = self.all()
         matching = known[-1:] if name == LATEST else [folder for folder in known if name and name in folder.path.name]
@@ -261,7 +261,7 @@ class RunStore:
             If there is no such run, or it is not finished.
         """
         path = Path(name)
-        if is_file(path) or path.suffix == ".safetensors":
+        if isfile(path) or path.suffix == ".safetensors":
             return path.resolve()
         folder = self.find(name)
         if not folder.is_finished or not folder.model.exists():

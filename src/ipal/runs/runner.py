@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,7 +41,6 @@ from ipal.runs.memory_plan import explained, is_out_of_memory
 from ipal.runs.records import Progress
 from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
-from ipal.runs.stacked_tests import predict_together
 from ipal.state.snapshot import Snapshot
 
 __all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
@@ -133,7 +133,7 @@ def run_by_epochs(
                     except StopIteration as end:
                         watch.model = learning.finish(end.value)
                         break
-                    progress.spent(index, time.perf_counter() - clock)
+                    progress.batch_seconds[-1] += time.perf_counter() - clock
                     if terms:  # else others of its stack prepare the task
                         if watch.model is None or watch.model.state is not state:
                             watch.model = dataclasses.replace(learning.model, state=state)
@@ -141,7 +141,7 @@ def run_by_epochs(
                     yield
                     clock = time.perf_counter()
                 watch.look()
-                progress.spent(index, time.perf_counter() - clock)
+                progress.batch_seconds[-1] += time.perf_counter() - clock
                 row, is_last = None, number + 1 == stream.batches[index]
                 if is_last:
                     observer.learned(index, task, watch.model)
@@ -172,7 +172,7 @@ def run_by_epochs(
 
 
 def _tests(stream: TaskStream, index: int, accuracy: str, models: Sequence[Model]) -> list[Row]:
-    return evaluate_all(models, stream.test_splits(index), accuracy, predict_together(models))
+    return evaluate_all(models, stream.test_splits(index), accuracy)
 
 
 def _store(folder: RunFolder, stream: TaskStream, progress: Progress, model: Snapshot, result: dict[str, Any]) -> None:
@@ -219,8 +219,6 @@ class _Watch:
             known = self.model is not None and stream.is_tested_before(index)
             split = stream.test_splits(index)[-1] if known else None
             progress.before.append(None if split is None else evaluate_before(self.fitted, split, accuracy))
-        if len(progress.seconds) == index:
-            progress.seconds.append(0.0)
         done = sum(stream.batches[:index]) + number + 1
         progress.batch_seconds += [0.0] * (done - len(progress.batch_seconds))
 
@@ -309,6 +307,8 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
     test = matrix_of_rows([row.test for row in progress.rows])
     validation = matrix_of_rows([row.validation for row in progress.rows])
     along = progress.along.test
+    by_batch = iter(progress.batch_seconds)
+    seconds = [sum(islice(by_batch, count)) for count in resolved.stream.batches]
     scores = Scores(test, [row.confusion for row in progress.rows], progress.before, along)
     epochs = max(1, model.config.epochs)
     return {
@@ -344,11 +344,11 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
             "remark": dataset.remark,
         },
         "timing": {
-            "seconds_per_task": progress.seconds,
-            "seconds_per_epoch": [seconds / epochs for seconds in progress.seconds],
+            "seconds_per_task": seconds,
+            "seconds_per_epoch": [each / epochs for each in seconds],
             **({"seconds_per_batch": progress.batch_seconds} if along else {}),
             "evaluation_seconds": progress.evaluation_seconds,
-            "total_seconds": sum(progress.seconds) + progress.evaluation_seconds,
+            "total_seconds": sum(seconds) + progress.evaluation_seconds,
         },
         "peak_memory_bytes": progress.peak_memory_bytes,
         "retained": model.memory_report(),

@@ -40,14 +40,6 @@ def read_bounded(path: Path, most: int) -> bytes:
         return file.read(most + 1)
 
 
-def is_file(path: Path) -> bool:
-    """Whether there is such a file; False for an impossible name."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file atomically: a reader sees the old content or the new one, never a part."""
     with written_whole(path) as file:
