@@ -35,9 +35,6 @@ class Scores:
     """Mean accuracy over the tasks so far at points along a stream of batches; none in other streams."""
 
 
-# ---------------------------------------------------------------------- one entry of the matrix
-
-
 def balanced_accuracy(predicted: Labels, truth: Labels) -> float:
     """Mean over the classes present in `truth` of per-class accuracy, in percent."""
     return float(np.mean([100.0 * float(np.mean(predicted[truth == label] == label)) for label in np.unique(truth)]))
@@ -58,9 +55,6 @@ def matrix_of_rows(rows: Sequence[Sequence[float | None]]) -> Matrix:
     for index, row in enumerate(rows):
         matrix[index, : len(row)] = [np.nan if value is None else value for value in row]
     return matrix
-
-
-# ---------------------------------------------------------------------- a whole run
 
 
 class Metric:

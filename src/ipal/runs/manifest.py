@@ -71,7 +71,6 @@ def manifest_path(runs: Path, name: str) -> Path:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest."""
     try:
         return Manifest.model_validate(read_json(path))
     except FileNotFoundError as error:
@@ -81,8 +80,3 @@ def read_manifest(path: Path) -> Manifest:
             f"{path} is damaged, or of another version: run 'ipal bench' again with its experiment file; finished runs "
             "are not repeated."
         ) from error
-
-
-def all_manifests(runs: Path) -> list[Manifest]:
-    """Every manifest under a folder of runs, by name."""
-    return [read_manifest(path) for path in sorted((runs / "benches").glob("*.json"))]

@@ -15,9 +15,6 @@ Bytes = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
 
 
-# ---------------------------------------------------------------------- result.json
-
-
 class BatchRecord(Record):
     nodes: int
     fanouts: list[int | str]
@@ -51,11 +48,8 @@ class Timing(Record):
     seconds_per_epoch: list[Seconds] = Field(min_length=1)
     evaluation_seconds: Seconds
     total_seconds: Seconds
-    seconds_per_batch: list[Seconds] | None = None
     runs_taking_turns: Annotated[int, Field(ge=1)]
     """How many runs shared a process, and so its peak memory."""
-    runs_stacked: Annotated[int, Field(ge=1)] = 1
-    """How many runs took their steps as one, so that numbers differ from those of the run alone by rounding."""
 
 
 class Item(Record):
@@ -145,9 +139,6 @@ def stream_in_words(stream: Any) -> str:
     return f"{stream['name']} ({settings})"
 
 
-# ---------------------------------------------------------------------- beside it
-
-
 class Confusion(Record):
     """confusion.json: how many test nodes of one class were taken for another, after each task."""
 
@@ -174,9 +165,6 @@ class Environment(Record):
     threads: int | None = None
     data_root: str | None = None
     command: list[str] = Field(default_factory=list)
-
-
-# ---------------------------------------------------------------------- an unfinished run
 
 
 class Progress(Record):

@@ -108,11 +108,6 @@ for _kind, _form, _letters in FORMS:
     _Dumper.add_implicit_resolver(TAG + _kind, _form, list(_letters))
 
 
-def read_yaml(path: Path) -> Any:
-    """The value of a YAML file."""
-    return parse_yaml(read_bounded(path, MOST_YAML).decode())
-
-
 def write_yaml(value: Any, **options: Any) -> str:
     """Plain data as a YAML text that `parse_yaml` reads back."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, **options)
