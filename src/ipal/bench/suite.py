@@ -51,13 +51,6 @@ class BenchRow:
         chosen, given = self.chosen.settings if self.chosen else {}, self.entry.given
         return {name: value for name, value in chosen.items() if given.get(name, value) != value}
 
-    def goes_on(self) -> bool:
-        """Whether more runs are planned, now that a point is chosen: those to be reported."""
-        if self.chosen is None or self.report is None or self.reported is not None:
-            return False
-        self.reported = self.report(self.chosen.settings)
-        return True
-
 
 @dataclass(eq=False)
 class Bench:
@@ -73,8 +66,11 @@ class Bench:
     def name(self) -> str:
         return self.experiment.path.stem
 
-    def settle(self, row: BenchRow, failures: Mapping[str, str]) -> None:
-        """All runs of a row have ended: choose its point. Only validation scores are used."""
+    def settle(self, row: BenchRow, failures: Mapping[str, str]) -> bool:
+        """All runs of a row have ended: choose its point. Only validation scores are used.
+
+        False if the runs to be reported are still to be made, which are planned now.
+        """
         row.failures = {run: failures[run] for run in sorted(row.runs & failures.keys())}
         scores = {}
         for run in row.runs - failures.keys():
@@ -83,8 +79,13 @@ class Bench:
             except StoreError as error:
                 row.failures[run] = str(error)
         row.chosen = choose(row.points, scores)
-        if row.chosen and row.reported:
-            row.chosen = choose([row.reported], scores)
+        if row.chosen is None or row.report is None:
+            return True
+        if row.reported is None:
+            row.reported = row.report(row.chosen.settings)
+            return False
+        row.chosen = choose([row.reported], scores)
+        return True
 
     def write_manifest(self) -> None:
         """Of all entries; those that this bench leaves out stay as an earlier one left them."""
@@ -228,9 +229,8 @@ def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine) ->
 
     def settle() -> None:
         for bench, row in [pair for pair in unsettled if not pair[1].runs & waiting]:
-            bench.settle(row, failures)
-            if row.goes_on():  # with runs that are made in the next round
-                waiting.update(row.runs)
+            if not bench.settle(row, failures):
+                waiting.update(row.runs)  # they are made in the next round
                 continue
             unsettled.remove((bench, row))
             bench.write_manifest()

@@ -9,16 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ipal.backend.runtime import Runtime, usable_device
-from ipal.config import (
-    EncoderConfig,
-    RunConfig,
-    Section,
-    StreamConfig,
-    TrainConfig,
-    Tree,
-    explain,
-    known_settings,
-)
+from ipal.config import EncoderConfig, RunConfig, Section, StreamConfig, TrainConfig, Tree, explain, known_settings
 from ipal.data import datasets
 from ipal.data.datasets import Dataset
 from ipal.data.datasets.catalog import CATALOG
@@ -87,11 +78,7 @@ class Resolver:
                 f"The stream '{stream.name}' makes tasks of {'+'.join(map(str, split))} classes, not of "
                 f"{'+'.join(map(str, config.split))}: leave the split out."
             )
-        found = {
-            "dataset": dataset.name,
-            "dataset_hash": dataset.hash,
-            "split": split,
-        }
+        found = {"dataset": dataset.name, "dataset_hash": dataset.hash, "split": split}
         config, method = config.model_copy(update=found), METHODS.find(config.method)
         resolved = Resolved(config, dataset, stream, method, self._root)
         resolved.learner_config().method.check_classes(len({label for task in stream.classes for label in task}))

@@ -33,14 +33,7 @@ from ipal.errors import ConfigError, IpalError, StoreError
 from ipal.runs.config_files import read_config_file
 from ipal.runs.records import Confusion, Environment, Result, stream_in_words
 from ipal.system.documents import Record, read_json, write_yaml
-from ipal.system.files import (
-    alone_with,
-    explain_write_failure,
-    make_folder,
-    read_bounded,
-    sweep,
-    write_atomically,
-)
+from ipal.system.files import alone_with, explain_write_failure, make_folder, read_bounded, sweep, write_atomically
 
 BUSY = "busy"
 """Why a run was not made: another process is making it."""

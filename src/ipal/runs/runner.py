@@ -338,11 +338,7 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
             and config.protocol.train_graph == "isolated"
             and not resolved.stream.revisits,
         },
-        "data": {
-            "hash": dataset.hash,
-            "preprocessing": dataset.preprocessing,
-            "remark": dataset.remark,
-        },
+        "data": {"hash": dataset.hash, "preprocessing": dataset.preprocessing, "remark": dataset.remark},
         "timing": {
             "seconds_per_task": seconds,
             "seconds_per_epoch": [each / epochs for each in seconds],
