@@ -120,7 +120,7 @@ def run_by_epochs(
             # Until all batches of all tasks are learned; what is done is in `progress`.
             while (index := progress.task) < len(stream):
                 clock, number = time.perf_counter(), progress.batch
-                watch.begin_batch(stream, index, number, config.protocol.accuracy)
+                watch.begin_batch(stream)
                 task = stream.batch(index, number)
                 task = task if stack is None else stack.shared(task)
                 learning = begin_learning(
@@ -151,7 +151,7 @@ def run_by_epochs(
                         if others:
                             yield
                         clock = time.perf_counter()
-                        test = partial(_tests, stream, index, config.protocol.accuracy)
+                        test = partial(_tests, stream, index)
                         row = others.together(test) if others else test([watch.model])[0]
                         progress.evaluation_seconds += time.perf_counter() - clock
                 watch.end_batch(stream, row, is_last=is_last)
@@ -167,22 +167,17 @@ def run_by_epochs(
         result["timing"]["runs_taking_turns"] = company
         if stack and stack.largest > 1:
             result["timing"]["runs_stacked"] = stack.largest
-        _store(folder, stream, progress, files.snapshot(watch.fitted), result)
+        folder.write_history(progress.history)
+        folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
+        files.snapshot(watch.fitted).save(folder.model)
+        folder.write_json("result.json", result)  # last: what is there is whole
+        folder.checkpoint.unlink(missing_ok=True)
+        folder.log("finished")
     return result
 
 
-def _tests(stream: TaskStream, index: int, accuracy: str, models: Sequence[Model]) -> list[Row]:
-    return evaluate_all(models, stream.test_splits(index), accuracy)
-
-
-def _store(folder: RunFolder, stream: TaskStream, progress: Progress, model: Snapshot, result: dict[str, Any]) -> None:
-    """Write what a run ends in; a result that is there is whole."""
-    folder.write_history(progress.history)
-    folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
-    model.save(folder.model)
-    folder.write_json("result.json", result)
-    folder.checkpoint.unlink(missing_ok=True)
-    folder.log("finished")
+def _tests(stream: TaskStream, index: int, models: Sequence[Model]) -> list[Row]:
+    return evaluate_all(models, stream.test_splits(index), stream.protocol.accuracy)
 
 
 @dataclasses.dataclass
@@ -212,14 +207,14 @@ class _Watch:
         assert self.model is not None, "something was learned"
         return self.model
 
-    def begin_batch(self, stream: TaskStream, index: int, number: int, accuracy: str) -> None:
+    def begin_batch(self, stream: TaskStream) -> None:
         """A batch is about to be learned."""
-        progress = self.progress
+        progress, index, before = self.progress, self.progress.task, None
         if len(progress.before) == index:
-            known = self.model is not None and stream.is_tested_before(index)
-            split = stream.test_splits(index)[-1] if known else None
-            progress.before.append(None if split is None else evaluate_before(self.fitted, split, accuracy))
-        done = sum(stream.batches[:index]) + number + 1
+            if self.model is not None and stream.is_tested_before(index):
+                before = evaluate_before(self.model, stream.test_splits(index)[-1], stream.protocol.accuracy)
+            progress.before.append(before)
+        done = sum(stream.batches[:index]) + progress.batch + 1
         progress.batch_seconds += [0.0] * (done - len(progress.batch_seconds))
 
     def epoch(self, terms: Terms) -> None:
