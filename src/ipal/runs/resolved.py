@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ipal.backend.runtime import Runtime, usable_device
-from ipal.config import EncoderConfig, RunConfig, Section, StreamConfig, TrainConfig, Tree, explain, known_settings
+from ipal.config import EncoderConfig, RunConfig, Section, StreamConfig, TrainConfig, explain, known_settings
 from ipal.data import datasets
 from ipal.data.datasets import Dataset
 from ipal.data.datasets.catalog import CATALOG
@@ -37,7 +37,6 @@ class Resolved:
     """Complete: what only the data, the stream and the method know is filled in, so that its hash covers all of it."""
     dataset: Dataset
     stream: TaskStream
-    method: type[Method]
     data_root: Path | None = None
     """Where graphs are looked up by name."""
 
@@ -47,7 +46,7 @@ class Resolved:
 
     def learner_config(self) -> LearnerConfig:
         """The settings of its learner."""
-        return learner_config(self.method, _settings(self.config, self.method))
+        return _learner(self.config)
 
 
 def resolve(config: RunConfig, data_root: Path | None = None, *, dataset: Dataset | None = None) -> Resolved:
@@ -79,8 +78,7 @@ class Resolver:
                 f"{'+'.join(map(str, config.split))}: leave the split out."
             )
         found = {"dataset": dataset.name, "dataset_hash": dataset.hash, "split": split}
-        config, method = config.model_copy(update=found), METHODS.find(config.method)
-        resolved = Resolved(config, dataset, stream, method, self._root)
+        resolved = Resolved(config.model_copy(update=found), dataset, stream, self._root)
         resolved.learner_config().method.check_classes(len({label for task in stream.classes for label in task}))
         return resolved
 
@@ -108,15 +106,14 @@ def check_settings(config: RunConfig) -> RunConfig:
     except ValidationError as error:
         known = [f"protocol.stream.{name}" for name in known_settings(kind)]
         raise explain(error, known, prefix="protocol.stream.") from error
-    method = METHODS.find(config.method)
-    learner = learner_config(method, _settings(config, method))
+    learner = _learner(config)
     _check_needs(learner.method, STREAMS[protocol.stream.name])
     settings = learner.plain()
     sections = {name: settings.get(name, dict(unused)) for name, unused in SECTIONS.items()}
     return config.model_copy(
         update={
             "protocol": protocol.model_copy(update={"stream": StreamConfig(name=protocol.stream.name, **own)}),
-            "settings": {name: settings[name] for name in own_settings(method)},
+            "settings": {name: settings[name] for name in own_settings(type(learner.method))},
             **{name: type(SECTIONS[name])(**section) for name, section in sections.items()},  # all of it given
         }
     )
@@ -133,19 +130,15 @@ def _check_needs(method: Method, stream: type[TaskStream]) -> None:
             )
 
 
-def _settings(config: RunConfig, method: type[Method]) -> Tree:
-    """What a configuration says about the learner."""
+def _learner(config: RunConfig) -> LearnerConfig:
+    """The settings of the learner."""
+    method = METHODS.find(config.method)
     own = [f"{config.method}.{name}" for name in own_settings(method)]
     shared = [name for name in known_settings(RunConfig) if name.partition(".")[0] in ("seed", "protocol", *SECTIONS)]
     for path in (f"{config.method}.{name}" for name in config.settings):
         if path not in own:
             raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, [*own, *shared])}")
-    known = {
-        "batch": config.protocol.batch,
-        "test_graph": config.protocol.test_graph,
-        "calibration": config.protocol.calibration,
-        "seed": config.seed,
-        "device": config.device,
-        **{name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS},
-    }
-    return {**config.settings, **{name: known[name] for name in shared_settings(method) if name in known}}
+    given = {name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS}
+    known = dict(config.protocol) | dict(config) | given  # a learner's settings have the names of a run's
+    used = {name: known[name] for name in shared_settings(method) if name in known}
+    return learner_config(method, config.settings | used)
