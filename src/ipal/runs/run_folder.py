@@ -33,7 +33,7 @@ from ipal.errors import ConfigError, IpalError, StoreError
 from ipal.runs.config_files import read_config_file
 from ipal.runs.records import Confusion, Environment, Result, stream_in_words
 from ipal.system.documents import Record, read_json, write_yaml
-from ipal.system.files import alone_with, explain_write_failure, make_folder, read_bounded, sweep, write_atomically
+from ipal.system.files import alone_with, make_folder, read_bounded, sweep, write_atomically, writing
 
 BUSY = "busy"
 """Why a run was not made: another process is making it."""
@@ -143,11 +143,9 @@ class RunFolder:
 
     def log(self, message: str) -> None:
         line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {message}\n"
-        try:
-            with (self.path / "log.txt").open("a") as file:
-                file.write(line)
-        except OSError as error:
-            raise explain_write_failure(self.path / "log.txt", error) from error
+        path = self.path / "log.txt"
+        with writing(path), path.open("a") as file:
+            file.write(line)
 
     def note_failure(self, error: Exception) -> str:
         """Write to the log why the run failed; returns it as a line, or `BUSY` if another process is making the run."""
