@@ -105,7 +105,6 @@ class Experiment:
             )
 
     def config(self, entry: ExperimentEntry, point: Settings, seed: int) -> RunConfig:
-        """The configuration of one run."""
         with blaming(self.path, entry.label):
             config = run_config({**as_tree(point), "method": entry.method, "seed": seed})
             check_settings(config)

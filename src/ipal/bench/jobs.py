@@ -155,7 +155,6 @@ def perform_all(
 
 
 def local(address: str | None = None) -> Engine:
-    """The executor on this machine."""
     if address is not None:
         raise ConfigError("--address names a Ray cluster: add --engine ray, or leave it out.")
     return run_all

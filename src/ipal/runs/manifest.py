@@ -40,11 +40,9 @@ class ManifestRow(Section):
     runs: tuple[Name, ...] = ()
     """The row's runs, in the order of the seeds; empty while nothing is chosen."""
     grid: dict[str, tuple[Any, ...]]
-    """The grid of the file."""
     tried: tuple[GridPoint, ...] = ()
     """Every point of the grid that was searched."""
     failures: dict[Name, str]
-    """Runs that have failed, and why."""
 
 
 class Manifest(Section):

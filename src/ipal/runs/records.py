@@ -102,7 +102,6 @@ class Result(Record):
     average_forgetting: float
     average_performance_curve: list[float]
     metrics: dict[str, float | None]
-    """By name."""
     before_learning: list[Before | None]
     along: Along | None = None
     accuracy_matrix: list[list[float | None]]

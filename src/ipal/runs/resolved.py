@@ -45,7 +45,6 @@ class Resolved:
         return Runtime.of(self.config.device, threads=self.config.threads, budget=budget)
 
     def learner_config(self) -> LearnerConfig:
-        """The settings of its learner."""
         return _learner(self.config)
 
 
@@ -131,7 +130,6 @@ def _check_needs(method: Method, stream: type[TaskStream]) -> None:
 
 
 def _learner(config: RunConfig) -> LearnerConfig:
-    """The settings of the learner."""
     method = METHODS.find(config.method)
     own = [f"{config.method}.{name}" for name in own_settings(method)]
     shared = [name for name in known_settings(RunConfig) if name.partition(".")[0] in ("seed", "protocol", *SECTIONS)]

@@ -109,7 +109,6 @@ class RunFolder:
         return result
 
     def confusion(self) -> dict[str, Any]:
-        """Which classes were taken for which."""
         return self._record("confusion.json", Confusion)
 
     def history(self) -> History:
@@ -126,7 +125,6 @@ class RunFolder:
             raise StoreError(f"{self.path}/history.csv is damaged: delete it, or restore the file.") from error
 
     def environment(self) -> dict[str, Any]:
-        """Versions, machine, command line."""
         return self._record("environment.json", Environment)
 
     def write_json(self, name: str, content: dict[str, Any], *, compact: bool = False) -> None:

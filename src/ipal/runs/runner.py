@@ -208,7 +208,6 @@ class _Watch:
         return self.model
 
     def begin_batch(self, stream: TaskStream) -> None:
-        """A batch is about to be learned."""
         progress, index, before = self.progress, self.progress.task, None
         if len(progress.before) == index:
             if self.model is not None and stream.is_tested_before(index):
@@ -218,7 +217,6 @@ class _Watch:
         progress.batch_seconds += [0.0] * (done - len(progress.batch_seconds))
 
     def epoch(self, terms: Terms) -> None:
-        """An epoch is done."""
         self.unread.append(terms)
         self.progress.epoch += 1
         if not self.checkpoint_if_due(self.progress.epoch) and self._since(self.looked) > LOOK_EVERY:

@@ -36,9 +36,8 @@ class DocumentError(ValueError):
         """The line, if known, to follow the file's name."""
 
 
-def read_json(path: Path, most: int = MOST_JSON) -> Any:
-    """The content of a JSON file."""
-    return parse_json(read_bounded(path, most), most)
+def read_json(path: Path) -> Any:
+    return parse_json(read_bounded(path, MOST_JSON))
 
 
 def parse_json(content: bytes | str, most: int = MOST_JSON) -> Any:

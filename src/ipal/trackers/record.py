@@ -31,7 +31,6 @@ class RunRecord:
 
 
 def read(folder: RunFolder) -> RunRecord:
-    """Read a finished run."""
     config, result, series = folder.config(), folder.result(), defaultdict[str, list[tuple[int, float]]](list)
 
     def add(group: str, step: int, values: Mapping[str, float | None]) -> None:
