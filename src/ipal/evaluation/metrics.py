@@ -281,7 +281,8 @@ def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any]) -> li
     """After each task of a finished run: what its result.json and confusion.json hold."""
     test = matrix_of_rows(result["accuracy_matrix"])
     before = [None if one is None else Before(**one) for one in result.get("before_learning", [])]
-    points, ends = result.get("along"), np.cumsum(result.get("protocol", {}).get("batches") or [])
+    points = result.get("along") or {"batch": [], "test": []}
+    ends = np.cumsum(result.get("protocol", {}).get("batches") or [])
     names, confusions = confusion["classes"], list[Confusion]()
     for entries in confusion["after_task"]:
         counts: dict[str, dict[str, int]] = {}
@@ -290,7 +291,6 @@ def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any]) -> li
         confusions.append(counts)
     found = []
     for t in range(1, len(test) + 1):
-        reached = 0 if points is None else sum(batch <= ends[t - 1] for batch in points["batch"])
-        along = points["test"][:reached] if points else []
-        found.append(Scores(test[:t, :t], confusions[:t], before[:t], along))
+        reached = sum(batch <= ends[t - 1] for batch in points["batch"])
+        found.append(Scores(test[:t, :t], confusions[:t], before[:t], points["test"][:reached]))
     return found

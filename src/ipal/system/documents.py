@@ -67,10 +67,7 @@ FORMS = (
 class _Loader(yaml.SafeLoader):
     """Plain data: 1e5 is a number; yes, 1:30, 1_000 and dates are text. 010, aliases and repeated keys are refused."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012
-        letter: [(TAG + kind, form) for kind, form, letters in FORMS if letter in letters]
-        for letter in ["", *"~tTfFnN-+.0123456789"]
-    }
+    yaml_implicit_resolvers = {}  # noqa: RUF012  # of YAML 1.1
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -90,12 +87,10 @@ class _Loader(yaml.SafeLoader):
         if len(text) > MOST_DIGITS:
             raise DocumentError(f"holds a number of {len(text)} digits", node.start_mark)
         digits = text.lstrip("+-")
-        if digits.startswith("0x"):
-            return int(text, 16)
-        if digits != "0" and digits.startswith("0"):
+        if digits.isdecimal() and digits != "0" and digits.startswith("0"):
             plain = f"write {digits.lstrip('0') or 0}, or quote it if it is text"
             raise DocumentError(f"holds {text}, a number with a leading zero: {plain}", node.start_mark)
-        return int(text)
+        return int(text, 0)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -104,7 +99,8 @@ class _Dumper(yaml.SafeDumper):
 
 _Loader.add_constructor(f"{TAG}int", _Loader.construct_number)
 for _kind, _form, _letters in FORMS:
-    _Dumper.add_implicit_resolver(TAG + _kind, _form, list(_letters))
+    for _language in (_Loader, _Dumper):
+        _language.add_implicit_resolver(TAG + _kind, _form, ["", *_letters])
 
 
 def write_yaml(value: Any, **options: Any) -> str:
