@@ -49,14 +49,6 @@ ACCURACIES: dict[str, Callable[[Labels, Labels], float]] = {"balanced": balanced
 """Predicted labels and true ones in, percent out; by the names of `protocol.accuracy`."""
 
 
-def matrix_of_rows(rows: Sequence[Sequence[float | None]]) -> Matrix:
-    """The accuracy matrix from what was measured after each task; NaN where nothing was."""
-    matrix = np.full((len(rows), len(rows)), np.nan)
-    for index, row in enumerate(rows):
-        matrix[index, : len(row)] = [np.nan if value is None else value for value in row]
-    return matrix
-
-
 class Metric:
     """A number of a whole run. Its name and description are those of the function.
 
@@ -279,7 +271,7 @@ def average_performance_curve(M: Matrix) -> list[float]:
 
 def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any]) -> list[Scores]:
     """After each task of a finished run: what its result.json and confusion.json hold."""
-    test = matrix_of_rows(result["accuracy_matrix"])
+    test = np.array(result["accuracy_matrix"], np.float64)  # None becomes NaN
     before = [None if one is None else Before(**one) for one in result.get("before_learning", [])]
     points = result.get("along") or {"batch": [], "test": []}
     ends = np.cumsum(result.get("protocol", {}).get("batches") or [])

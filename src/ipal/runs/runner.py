@@ -31,7 +31,6 @@ from ipal.evaluation.metrics import (
     average_forgetting,
     average_performance,
     average_performance_curve,
-    matrix_of_rows,
     measured,
 )
 from ipal.evaluation.rows import Row
@@ -297,12 +296,12 @@ def _restore(
 
 def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, Any]:
     config, dataset = resolved.config, resolved.dataset
-    test = matrix_of_rows([row.test for row in progress.rows])
-    validation = matrix_of_rows([row.validation for row in progress.rows])
+    test, validation = _square([row.test for row in progress.rows]), _square([row.validation for row in progress.rows])
+    validated = Scores(np.array(validation, np.float64))
     along = progress.along.test
     by_batch = iter(progress.batch_seconds)
     seconds = [sum(islice(by_batch, count)) for count in resolved.stream.batches]
-    scores = Scores(test, [row.confusion for row in progress.rows], progress.before, along)
+    scores = Scores(np.array(test, np.float64), [row.confusion for row in progress.rows], progress.before, along)
     epochs = max(1, model.config.epochs)
     return {
         "method": config.method,
@@ -312,16 +311,16 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
         "seed": config.seed,
         "average_performance": average_performance(scores),
         "average_forgetting": average_forgetting(scores),
-        "average_performance_curve": average_performance_curve(test),
+        "average_performance_curve": average_performance_curve(scores.test),
         "metrics": measured(scores),
         "before_learning": [one and one.model_dump() for one in progress.before],
         **({"along": progress.along.model_dump()} if along else {}),
-        "accuracy_matrix": _triangle(test),
+        "accuracy_matrix": test,
         "per_class": progress.rows[-1].per_class,
         "validation": {
-            "average_performance": average_performance(Scores(validation)),
-            "average_forgetting": average_forgetting(Scores(validation)),
-            "accuracy_matrix": _triangle(validation),
+            "average_performance": average_performance(validated),
+            "average_forgetting": average_forgetting(validated),
+            "accuracy_matrix": validation,
         },
         "protocol": {
             **resolved.stream.describe(),
@@ -359,6 +358,6 @@ def _confusion(stream: TaskStream, rows: list[Row]) -> dict[str, Any]:
     return {"classes": names, "after_task": after_task}
 
 
-def _triangle(matrix: Any) -> list[list[float | None]]:
-    """JSON knows no NaN: null above the diagonal, where nothing is measured."""
-    return [[None if np.isnan(value) else float(value) for value in row] for row in matrix]
+def _square(rows: list[list[float]]) -> list[list[float | None]]:
+    """Scores after each task as a matrix: None above the diagonal, where nothing is measured."""
+    return [[*row, *[None] * (len(rows) - len(row))] for row in rows]
