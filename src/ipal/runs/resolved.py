@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -58,13 +59,14 @@ class Resolver:
 
     def __init__(self, data_root: Path | None = None) -> None:
         self._root = data_root
-        self._datasets: dict[Hashable, Dataset] = {}
+        self._load = cache(datasets.load)
         self._streams: dict[Hashable, TaskStream] = {}
 
     def resolve(self, config: RunConfig, dataset: Dataset | None = None) -> Resolved:
         config = check_settings(config)
         usable_device(config.device)
-        dataset = dataset or self.dataset(config)
+        undirected = config.protocol.edges == "undirected"
+        dataset = dataset or self._load(config.dataset, self._root, undirected=undirected)
         if config.dataset_hash not in (None, dataset.hash):
             raise StoreError(
                 f"The graph '{config.dataset}' is not the one this run was started on: its content has changed."
@@ -80,13 +82,6 @@ class Resolver:
         resolved = Resolved(config.model_copy(update=found), dataset, stream, self._root)
         resolved.learner_config().method.check_classes(len({label for task in stream.classes for label in task}))
         return resolved
-
-    def dataset(self, config: RunConfig) -> Dataset:
-        key = config.dataset, config.protocol.edges
-        if key not in self._datasets:
-            undirected = config.protocol.edges == "undirected"
-            self._datasets[key] = datasets.load(config.dataset, self._root, undirected=undirected)
-        return self._datasets[key]
 
     def stream(self, config: RunConfig, dataset: Dataset) -> TaskStream:
         split = config.split or dataset.split
