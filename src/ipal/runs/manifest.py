@@ -57,11 +57,10 @@ class Manifest(Section):
     """The command that makes these runs again."""
     entries: tuple[ManifestRow, ...]
 
-    def write(self, runs: Path) -> Path:
+    def write(self, runs: Path) -> None:
         path = manifest_path(runs, self.name)
         make_folder(path.parent)
         write_atomically(path, json.dumps(self.model_dump(mode="json"), indent=2) + "\n")
-        return path
 
 
 def manifest_path(runs: Path, name: str) -> Path:

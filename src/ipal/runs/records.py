@@ -4,7 +4,7 @@ Names that a schema does not know are kept: a later version may have added them.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, StrictInt, model_validator
 
@@ -15,16 +15,11 @@ Bytes = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
 
 
-class BatchRecord(Record):
-    nodes: int
-    fanouts: list[int | str]
-
-
 class Protocol(Record):
     stream: str | dict[str, Any]
     split: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     split_hash: str = ""
-    batch: Literal["full"] | BatchRecord
+    batch: str | dict[str, Any]
     train_graph: str
     test_graph: str
     visibility: str

@@ -19,7 +19,6 @@ from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import LearnerConfig, learner_config, own_settings, shared_settings
 from ipal.evaluation.metrics import METRICS
-from ipal.methods.base import Method
 from ipal.nn.encoders import ENCODERS
 from ipal.system.memory_budget import Budget
 from ipal.system.plugins import Registry
@@ -94,14 +93,20 @@ class Resolver:
 def check_settings(config: RunConfig) -> RunConfig:
     """With all settings of its method and its stream, checked; no graph is read."""
     protocol = config.protocol
-    kind = STREAMS.find(protocol.stream.name).Settings
+    stream = STREAMS.find(protocol.stream.name)
     try:
-        own = kind.model_validate(protocol.stream.settings).model_dump(mode="json", exclude_none=True)
+        own = stream.Settings.model_validate(protocol.stream.settings).model_dump(mode="json", exclude_none=True)
     except ValidationError as error:
-        known = [f"protocol.stream.{name}" for name in known_settings(kind)]
+        known = [f"protocol.stream.{name}" for name in known_settings(stream.Settings)]
         raise explain(error, known, prefix="protocol.stream.") from error
     learner = _learner(config)
-    _check_needs(learner.method, STREAMS[protocol.stream.name])
+    for need, instead in learner.method.needs().items():
+        if need not in stream.gives:
+            nearest = next(name for name, other in STREAMS.items() if need in other.gives)
+            raise ConfigError(
+                f"The method '{config.method}' needs {need}, which the stream '{stream.name}' does not give: set "
+                f"protocol.stream={nearest}, or {instead}."
+            )
     settings = learner.plain()
     sections = {name: settings.get(name, dict(unused)) for name, unused in SECTIONS.items()}
     return config.model_copy(
@@ -111,17 +116,6 @@ def check_settings(config: RunConfig) -> RunConfig:
             **{name: type(SECTIONS[name])(**section) for name, section in sections.items()},  # all of it given
         }
     )
-
-
-def _check_needs(method: Method, stream: type[TaskStream]) -> None:
-    """Refuse a stream that does not give what a method needs."""
-    for need, instead in method.needs().items():
-        if need not in stream.gives:
-            nearest = next(name for name, other in STREAMS.items() if need in other.gives)
-            raise ConfigError(
-                f"The method '{method.name}' needs {need}, which the stream '{stream.name}' does not give: set "
-                f"protocol.stream={nearest}, or {instead}."
-            )
 
 
 def _learner(config: RunConfig) -> LearnerConfig:

@@ -62,7 +62,12 @@ def written_whole(path: Path, ending: str = "", *, private: bool = False) -> Ite
                 _keep_permissions(temporary, before)
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    _flush_folder(path.parent)
+    with suppress(OSError):  # so that the rename survives a power failure
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _found(path: Path) -> os.stat_result | None:
@@ -160,13 +165,3 @@ def writing(path: Path) -> Iterator[None]:
             ) from error
         reason = error.strerror or str(error) or type(error).__name__  # libraries raise some without errno
         raise StoreError(f"Cannot write {path} ({reason}): choose another folder (--runs, -o) or fix it.") from error
-
-
-def _flush_folder(folder: Path) -> None:
-    """Flush the folder, so that the rename survives a power failure."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
