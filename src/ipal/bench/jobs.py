@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing.connection import Connection
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -234,7 +233,7 @@ def _serve(pipe: "Connection[Any, Any]") -> None:
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    wait_for([parent.sentinel])
+    parent.join()
     os._exit(1)
 
 

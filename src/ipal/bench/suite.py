@@ -183,17 +183,16 @@ def prepare(
     root = data_root(root)
     suite, resolver = Suite([], {}), Resolver(root)
 
-    def job(file: Experiment, entry: ExperimentEntry, point: Settings, seed: int) -> Job:
-        config = file.config(entry, point, seed)
-        with blaming(file.path, entry.label):
-            made = Job(resolver.resolve(config).config, runs, root, stack)
-        return suite.jobs.setdefault(made.name, made)
-
     def row(file: Experiment, entry: ExperimentEntry) -> BenchRow:
         searched = entry.searched(tune)
 
         def make(point: Settings, seeds: Sequence[int]) -> GridPoint:
-            jobs = [job(file, entry, entry.given | point, seed) for seed in seeds]
+            jobs = []
+            for seed in seeds:
+                config = file.config(entry, entry.given | point, seed)
+                with blaming(file.path, entry.label):
+                    jobs.append(Job(resolver.resolve(config).config, runs, root, stack))
+            suite.jobs.update({job.name: job for job in jobs})
             own = {name: point[name] for name in [*entry.own, *searched]}
             return GridPoint(settings=own, runs=tuple(job.name for job in jobs))
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,27 +27,23 @@ def evaluate(model: Model, test_splits: list[TestSplit], accuracy: str) -> Row:
 def evaluate_all(models: Sequence[Model], test_splits: list[TestSplit], accuracy: str) -> list[Row]:
     """Score several models of the same classes, which predict a graph together."""
     score, predict = ACCURACIES[accuracy], predict_together(models)
-    rows, pairs = [Row(validation=[], test=[], per_class={}) for _ in models], [Counter[Pair]() for _ in models]
-    predicted: dict[int, Sequence[Prediction]] = {}
-    last = {id(split.graph): number for number, split in enumerate(test_splits)}
-    asked = {id(split.graph): np.zeros(split.graph.num_nodes, dtype=bool) for split in test_splits}
-    for split in test_splits:
-        for some in (split.validation, split.test):
-            asked[id(split.graph)][some.nodes] = True
-    places = {key: np.cumsum(marked) - 1 for key, marked in asked.items()}
-    for number, split in enumerate(test_splits):
-        key = id(split.graph)
-        if key not in predicted:
-            predicted[key] = predict(split.graph, torch.from_numpy(np.flatnonzero(asked[key])))
-        asked_for = (split.test, split.validation)
-        test, validation = (LabelledNodes(places[key][some.nodes], some.labels) for some in asked_for)
-        for model, found, row, counts in zip(models, predicted[key], rows, pairs, strict=True):
-            taken_for = predictions(model, found, test, split.classes)
-            row.validation.append(score(predictions(model, found, validation, split.classes), validation.labels))
-            row.test.append(score(taken_for, test.labels))
-            counts.update(zip(test.labels.tolist(), taken_for.tolist(), strict=True))
-        if last[key] == number:  # embeddings of a large graph are large
-            del predicted[key]
+    empty = [0.0] * len(test_splits)
+    rows = [Row(validation=[*empty], test=[*empty], per_class={}) for _ in models]
+    pairs = [Counter[Pair]() for _ in models]
+    for graph in {id(split.graph): split.graph for split in test_splits}.values():
+        here = [(number, split) for number, split in enumerate(test_splits) if split.graph is graph]
+        asked = np.zeros(graph.num_nodes, dtype=bool)
+        for _, split in here:
+            asked[split.test.nodes] = asked[split.validation.nodes] = True
+        predicted, place = predict(graph, torch.from_numpy(np.flatnonzero(asked))), np.cumsum(asked) - 1
+        for number, split in here:
+            test, validation = (replace(some, nodes=place[some.nodes]) for some in (split.test, split.validation))
+            for model, found, row, counts in zip(models, predicted, rows, pairs, strict=True):
+                taken_for = predictions(model, found, test, split.classes)
+                row.validation[number] = score(predictions(model, found, validation, split.classes), validation.labels)
+                row.test[number] = score(taken_for, test.labels)
+                counts.update(zip(test.labels.tolist(), taken_for.tolist(), strict=True))
+        del predicted, found  # embeddings of a large graph are large
     for row, counts in zip(rows, pairs, strict=True):
         row.confusion = confusion(counts)
         row.per_class = {
