@@ -351,6 +351,18 @@ def override(tree: Mapping[str, Any], other: Mapping[str, Any]) -> Tree:
     return merged
 
 
+def flat(tree: Mapping[str, Any], prefix: str = "") -> Tree:
+    """Values by dotted name, whether they were written nested or dotted."""
+    found: Tree = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        below = flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+        if twice := below.keys() & found.keys():
+            raise ConfigError(f"'{shortened(min(twice))}' is given twice.")
+        found |= below
+    return found
+
+
 def parse_assignment(text: str) -> Tree:
     """`ipal.gamma=0.7` as `{"ipal": {"gamma": 0.7}}`; values are read as YAML 1.2."""
     path, equals, value = text.partition("=")

@@ -4,7 +4,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import Any
 
 MOST_WORD, MOST_MESSAGE, MOST_VALUE, MOST_NAME = 240, 1200, 120, 80
 """Characters of one word of a message (as a path), of all of it, of a value in it, of a name worth a suggestion."""
@@ -35,8 +35,6 @@ class IpalError(Exception):
 
     The message is one line of bounded length: long words in it, as paths, are shortened first.
     """
-
-    exit_code: ClassVar[int] = 2
 
     def __init__(self, message: str) -> None:
         words = re.sub(rf"\S{{{MOST_WORD + 1},}}", lambda word: shortened(word[0], MOST_WORD), visible(message))

@@ -29,6 +29,7 @@ class Scored:
     """A model whose scores of classes 5, 7 and 9 are the features of the nodes."""
 
     classes_ = np.array([5, 7, 9])
+    method = None
 
     def predict_graph(self, graph: Graph, nodes: torch.Tensor | None = None) -> Prediction:
         scores = torch.from_numpy(graph.x if nodes is None else graph.x[nodes.numpy()])

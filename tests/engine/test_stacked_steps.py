@@ -18,7 +18,6 @@ from ipal.evaluation.evaluate import evaluate, evaluate_all
 from ipal.methods.bare import Bare
 from ipal.methods.ipal import IPAL
 from ipal.methods.lwf import LwF
-from ipal.runs.stacked_tests import predict_together
 from ipal.state.value import are_same, network_tensors, outline
 from tests.learning import CPU, config, learn
 
@@ -56,7 +55,7 @@ def alike(models: Sequence[Model]) -> bool:
 def test_models_tested_together_score_as_each_alone(made: Any, stream: TaskStream) -> None:
     models = learned(stream, made())
     assert alike(models)
-    found = evaluate_all(models, stream.test_splits(1), "micro", predict_together(models))
+    found = evaluate_all(models, stream.test_splits(1), "micro")
     for model, together in zip(models, found, strict=True):
         alone = evaluate(model, stream.test_splits(1), "micro")
         assert together == alone

@@ -28,6 +28,7 @@ class Shown:
     """A model that gives the class that is written on a node."""
 
     classes_ = np.arange(10)
+    method = None
 
     def predict_graph(self, graph: Graph, nodes: torch.Tensor | None = None) -> Prediction:
         x = graph.x if nodes is None else graph.x[nodes.numpy()]

@@ -9,7 +9,7 @@ import pytest
 from ipal.errors import StoreError
 from ipal.runs.run_folder import RunFolder
 from ipal.trackers import read
-from ipal.trackers.record import flat
+from ipal.trackers.record import cells
 
 
 def test_a_finished_run_is_told_with_all_its_numbers(finished: RunFolder):
@@ -17,10 +17,10 @@ def test_a_finished_run_is_told_with_all_its_numbers(finished: RunFolder):
     assert record.name == finished.path.name
     assert record.digest in record.name
     assert record.began <= record.ended
-    assert flat(record.settings)["ipal.gamma"] == 3.0
-    assert flat(record.settings)["ipal.boundary"] is True
-    assert flat(record.settings)["split"] == "2 2 2"
-    assert flat(record.facts)["packages.torch"]
+    assert cells(record.settings)["ipal.gamma"] == 3.0
+    assert cells(record.settings)["ipal.boundary"] is True
+    assert cells(record.settings)["split"] == "2 2 2"
+    assert cells(record.facts)["packages.torch"]
     assert "data_root" not in record.facts
     curve = [value for _, value in record.series["score/average_performance"]]
     assert curve == pytest.approx(result["average_performance_curve"])

@@ -10,7 +10,7 @@ import pytest
 from ipal.errors import StoreError
 from ipal.runs.run_folder import RunFolder
 from ipal.trackers import TRACKERS, RunRecord, mlflow, read, tensorboard, wandb
-from ipal.trackers.record import flat
+from ipal.trackers.record import cells
 from tests.support import Command, complaint
 
 # ---------------------------------------------------------------------- TensorBoard
@@ -67,7 +67,7 @@ def test_mlflow_shows_every_number_once_and_nobody_else_hears_of_it(
     assert [one.info.run_id for one in client.search_runs([run.info.experiment_id])] == [made]
     assert run.info.status == "FINISHED"
     assert run.info.run_name == whole.name
-    assert run.data.params == {name: str(value) for name, value in flat(whole.settings).items()}
+    assert run.data.params == {name: str(value) for name, value in cells(whole.settings).items()}
     assert run.data.tags["packages.torch"] == whole.facts["packages"]["torch"]
     assert set(run.data.metrics) == set(whole.series)
     for name, points in whole.series.items():

@@ -21,22 +21,22 @@ entries or in one; all that the file says itself goes over them. Errors name the
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from ipal.config import RunConfig, Section, Seed, Tree, nested, override, run_config
+from ipal.config import RunConfig, Section, Seed, Tree, flat, nested, override, run_config
 from ipal.errors import ConfigError, IpalError, did_you_mean, nearest, shortened
 from ipal.estimator.registry import METHODS
 from ipal.runs.config_files import presets, read_config_file
 from ipal.runs.manifest import Kind, Settings
 from ipal.runs.resolved import check_settings
-from ipal.system.files import is_file
 
 MOST_SEEDS, MOST_RUNS = 1000, 10_000
 """Most runs of one file."""
@@ -51,21 +51,13 @@ class _File(Section):
     """The parts of a file."""
 
     about: str = ""
-    """What the rows are, in a line."""
     like: str | None = None
-    """Another file."""
     preset: str | None = None
-    """Another experiment."""
     kind: Kind | None = None
-    """What a report makes of it."""
     seeds: Seeds = 5
-    """How many, or which."""
     tuning_seeds: Seeds | None = None
-    """The same to choose settings by."""
     all: Tree
-    """Settings of every run."""
     entries: Annotated[dict[str, Tree | None], Field(default_factory=dict)]
-    """Settings of each row; those of its grid under `grid`."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +94,17 @@ class Experiment:
     """Of the runs by which settings are chosen; none: those above."""
     entries: tuple[ExperimentEntry, ...]
 
+    def __post_init__(self) -> None:
+        """Refuse too many runs before they are listed."""
+        seeds = max(len(self.seeds), len(self.tuning_seeds))
+        runs = seeds * sum(math.prod(map(len, entry.grid.values())) for entry in self.entries)
+        if runs > MOST_RUNS:
+            raise ConfigError(
+                f"{self.path} asks for {runs} runs ({seeds} seeds at every point of its grids); at most {MOST_RUNS} "
+                "are taken: make the grids or the seeds fewer, or several files of it."
+            )
+
     def config(self, entry: ExperimentEntry, point: Settings, seed: int) -> RunConfig:
-        """The configuration of one run."""
         with blaming(self.path, entry.label):
             config = run_config({**as_tree(point), "method": entry.method, "seed": seed})
             check_settings(config)
@@ -122,18 +123,6 @@ def blaming(path: Path, label: str) -> Iterator[None]:
 def as_tree(settings: Settings) -> Tree:
     """The values of settings, nested."""
     return reduce(override, (nested(name, value) for name, value in settings.items()), {})
-
-
-def as_settings(tree: Mapping[str, Any], prefix: str = "") -> Settings:
-    """Values by dotted name, whether they were written nested or dotted."""
-    found: Settings = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        below = as_settings(value, f"{name}.") if isinstance(value, dict) else {name: value}
-        if twice := below.keys() & found.keys():
-            raise ConfigError(f"'{shortened(min(twice))}' is given twice.")
-        found |= below
-    return found
 
 
 def read_preset(name: str, method: str, takers: tuple[Path, ...] = ()) -> Settings:
@@ -167,21 +156,10 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
     if both := set(seeds) & set(tuning):
         raise ConfigError(f"{path}: Seed {min(both)} is reported and tuned by: take others to choose settings by.")
     experiment = Experiment(path, file.about, file.kind, seeds, tuning, entries)
-    check_runs(experiment, max(len(seeds), len(tuning)))
     for entry in () if takers else entries:  # what another file takes over is checked there
         for point in entry.points(tune=False) + entry.points(tune=True):
             experiment.config(entry, point, seeds[0])
     return experiment
-
-
-def check_runs(experiment: Experiment, seeds: int) -> None:
-    """Refuse a file with too many runs before they are listed."""
-    runs = seeds * sum(math.prod(map(len, entry.grid.values())) for entry in experiment.entries)
-    if runs > MOST_RUNS:
-        raise ConfigError(
-            f"{experiment.path} asks for {runs} runs ({seeds} seeds at every point of its grids); at most {MOST_RUNS} "
-            "are taken: make the grids or the seeds fewer, or several files of it."
-        )
 
 
 def _listed(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
@@ -193,15 +171,15 @@ def _read(path: Path, takers: tuple[Path, ...]) -> _File:
     tree = read_config_file(path)
     try:
         file = _File(**tree)
-        entries = {label: as_settings(settings or {}) for label, settings in file.entries.items()}
-        file = file.model_copy(update={"all": as_settings(file.all), "entries": entries})
+        entries = {label: flat(settings or {}) for label, settings in file.entries.items()}
+        file = file.model_copy(update={"all": flat(file.all), "entries": entries})
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     if file.like is None:
         return file
     other = path.parent / file.like
     takers = (*takers, path.resolve())
-    if not is_file(other) or other.resolve() in takers:
+    if not isfile(other) or other.resolve() in takers:
         raise ConfigError(f"{path}: There is no other experiment file {other}.")
     like = _read(other, takers)
     own = {name: getattr(file, name) for name in file.model_fields_set - {"like"}}
@@ -212,8 +190,8 @@ def _read(path: Path, takers: tuple[Path, ...]) -> _File:
 def _merged(like: Settings, own: Settings) -> Settings:
     """An entry of two files: without the values chosen from the other's grid, and without that where it has its own."""
     has_grid = any(name.startswith("grid.") for name in own)
-    kept = {name: value for name, value in like.items() if f"grid.{name}" not in like}
-    return {name: value for name, value in kept.items() if not (has_grid and name.startswith("grid."))} | own
+    dropped = {name for name in like if f"grid.{name}" in like or (has_grid and name.startswith("grid."))}
+    return {name: value for name, value in like.items() if name not in dropped} | own
 
 
 def _entry(file: _File, path: Path, label: str, takers: tuple[Path, ...]) -> ExperimentEntry:

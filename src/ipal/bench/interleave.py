@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ipal.engine.executors.stacked import Stack, float_settings
+from ipal.engine.executors.stacked import Stack, without_numbers
 from ipal.methods.base import Trained
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory
@@ -55,12 +55,12 @@ def _units(runs: Sequence[Run], stacked: int) -> list[Unit]:
     """Runs that go on epoch by epoch together: those that may be stacked, in their order; others one by one."""
     alike: dict[Hashable, list[int]] = {}
     for index, (resolved, _) in enumerate(runs):
-        config = resolved.config
+        key: Hashable = index
         method = resolved.learner_config().method
-        free = float_settings(method) if isinstance(method, Trained) else {}
-        settings = {name: value for name, value in config.settings.items() if name not in free}
-        rest = config.model_copy(update={"settings": settings}).model_dump_json()
-        alike.setdefault((id(resolved.stream), rest) if free and stacked > 1 else index, []).append(index)
+        if stacked > 1 and isinstance(method, Trained):
+            rest = resolved.config.model_copy(update={"settings": {}}).model_dump_json()
+            key = id(resolved.stream), without_numbers(method), rest
+        alike.setdefault(key, []).append(index)
     return [
         {index: runs[index] for index in some[begin : begin + stacked]}
         for some in alike.values()

@@ -17,9 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing.connection import Connection
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ipal.config import RunConfig
 from ipal.errors import ConfigError
@@ -81,15 +80,9 @@ class JobGroup:
         return any(job.on_gpu for job in self.jobs)
 
 
-class Engine(Protocol):
-    """An executor of jobs."""
-
-    def __call__(
-        self, jobs: Sequence[Job], size: int | None, started: Callable[[Job], None]
-    ) -> Generator[Ended, None, None]:
-        """Perform all jobs, `size` groups at a time (None: as many as there is room for), and yield each when it has
-        ended. Closed early, it ends what it has started."""
-        ...
+Engine = Callable[[Sequence[Job], int | None, Callable[[Job], None]], Generator[Ended, None, None]]
+"""Performs all jobs, so many groups at a time (None: as many as there is room for), tells of each that is started and
+yields each when it has ended. Closed early, it ends what it has started."""
 
 
 def pack(jobs: Iterable[Job], most: int = MOST_TOGETHER) -> list[JobGroup]:
@@ -161,7 +154,6 @@ def perform_all(
 
 
 def local(address: str | None = None) -> Engine:
-    """The executor on this machine."""
     if address is not None:
         raise ConfigError("--address names a Ray cluster: add --engine ray, or leave it out.")
     return run_all
@@ -241,7 +233,7 @@ def _serve(pipe: "Connection[Any, Any]") -> None:
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    wait_for([parent.sentinel])
+    parent.join()
     os._exit(1)
 
 

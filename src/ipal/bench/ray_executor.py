@@ -20,17 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ipal._version import __version__
-from ipal.bench.jobs import (
-    MOST_TOGETHER,
-    Ended,
-    Engine,
-    Job,
-    JobGroup,
-    Outcomes,
-    pack,
-    perform,
-    perform_all,
-)
+from ipal.bench.jobs import MOST_TOGETHER, Ended, Engine, Job, JobGroup, Outcomes, pack, perform, perform_all
 from ipal.errors import ClusterError, ConfigError
 from ipal.system.cores import cores
 from ipal.system.files import make_folder, write_atomically

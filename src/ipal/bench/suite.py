@@ -1,14 +1,14 @@
 """Runs experiment files: all runs of all rows, the choice of settings by validation scores, the manifests."""
 
-import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ipal.bench.experiment_file import Experiment, ExperimentEntry, blaming, check_runs
+from ipal.bench.experiment_file import Experiment, ExperimentEntry, blaming
 from ipal.bench.jobs import Engine, Job, local
 from ipal.bench.ray_executor import ray_cluster
 from ipal.data.datasets.catalog import data_root
@@ -30,23 +30,16 @@ class BenchRow:
     """
 
     entry: ExperimentEntry
-    searched: tuple[str, ...]
-    make: Callable[[Settings, Sequence[int]], GridPoint]
-    """Plans the runs of some settings for some seeds."""
-    seeds: tuple[int, ...]
-    """Of the runs by which a point is chosen."""
-    reported_seeds: tuple[int, ...]
     points: list[GridPoint]
+    searched: bool
+    """Whether one of the points is chosen."""
+    report: Callable[[Settings], GridPoint] | None = None
+    """Plans the runs of chosen settings for the seeds that are reported; None where those are the same seeds."""
     reported: GridPoint | None = None
-    """The chosen point with the seeds that are reported; None before it is chosen, or where they are the same seeds."""
+    """The chosen point with those seeds."""
     chosen: GridPoint | None = None
     """The chosen point, after all runs; None if no point has all its runs."""
     failures: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def has_own_seeds(self) -> bool:
-        """Whether the runs by which a point is chosen are other ones than those that are reported."""
-        return bool(self.searched) and self.seeds != self.reported_seeds
 
     @property
     def runs(self) -> set[str]:
@@ -58,13 +51,6 @@ class BenchRow:
         chosen, given = self.chosen.settings if self.chosen else {}, self.entry.given
         return {name: value for name, value in chosen.items() if given.get(name, value) != value}
 
-    def goes_on(self) -> bool:
-        """Whether more runs are planned, now that a point is chosen: those to be reported."""
-        if self.chosen is None or not self.has_own_seeds or self.reported is not None:
-            return False
-        self.reported = self.make(self.chosen.settings, self.reported_seeds)
-        return True
-
 
 @dataclass(eq=False)
 class Bench:
@@ -73,7 +59,6 @@ class Bench:
     experiment: Experiment
     runs: Path
     dataset: str
-    seeds: tuple[int, ...]
     command: str
     rows: list[BenchRow]
 
@@ -81,18 +66,26 @@ class Bench:
     def name(self) -> str:
         return self.experiment.path.stem
 
-    def settle(self, row: BenchRow, failures: Mapping[str, str]) -> None:
-        """All runs of a row have ended: choose its point. Only validation scores are used."""
+    def settle(self, row: BenchRow, failures: Mapping[str, str]) -> bool:
+        """All runs of a row have ended: choose its point. Only validation scores are used.
+
+        False if the runs to be reported are still to be made, which are planned now.
+        """
         row.failures = {run: failures[run] for run in sorted(row.runs & failures.keys())}
         scores = {}
         for run in row.runs - failures.keys():
             try:
-                scores[run] = float(RunFolder(self.runs / run).result()["validation"]["average_performance"])
+                scores[run] = RunFolder(self.runs / run).result()["validation"]["average_performance"]
             except StoreError as error:
                 row.failures[run] = str(error)
         row.chosen = choose(row.points, scores)
-        if row.chosen and row.reported:
-            row.chosen = choose([row.reported], scores)
+        if row.chosen is None or row.report is None:
+            return True
+        if row.reported is None:
+            row.reported = row.report(row.chosen.settings)
+            return False
+        row.chosen = choose([row.reported], scores)
+        return True
 
     def write_manifest(self) -> None:
         """Of all entries; those that this bench leaves out stay as an earlier one left them."""
@@ -105,7 +98,7 @@ class Bench:
             about=self.experiment.about,
             kind=self.experiment.kind,
             dataset=self.dataset,
-            seeds=self.seeds,
+            seeds=self.experiment.seeds,
             command=self.command,
             entries=tuple(
                 _record(entry, rows.get(entry.label), before.get(entry.label)) for entry in self.experiment.entries
@@ -115,11 +108,8 @@ class Bench:
     def summary(self, row: BenchRow) -> dict[str, Any]:
         """A row as plain data; the scores are None where it has failed."""
         results = [RunFolder(self.runs / run).result() for run in row.chosen.runs] if row.chosen else []
-        metrics = {
-            name: [result["metrics"].get(name) for result in results]
-            for result in results[:1]
-            for name in result["metrics"]
-        }
+        names = results[0]["metrics"] if results else ()
+        metrics = {name: [result["metrics"].get(name) for result in results] for name in names}
         return {
             "label": row.entry.label,
             "method": row.entry.method,
@@ -159,12 +149,8 @@ class Watcher(Protocol):
 
 
 def choose(points: Sequence[GridPoint], scores: Mapping[str, float]) -> GridPoint | None:
-    """The point with the highest mean score, the first among equals, of those with a score for every run.
-
-    NaN, which a damaged result may hold, is no score.
-    """
-    known = {run for run, score in scores.items() if math.isfinite(score)}
-    whole = [point for point in points if known >= set(point.runs)]
+    """The point with the highest mean score, the first among equals, of those with a score for every run."""
+    whole = [point for point in points if scores.keys() >= set(point.runs)]
     return max(whole, key=lambda point: statistics.fmean(scores[run] for run in point.runs), default=None)
 
 
@@ -197,30 +183,29 @@ def prepare(
     root = data_root(root)
     suite, resolver = Suite([], {}), Resolver(root)
 
-    def job(file: Experiment, entry: ExperimentEntry, point: Settings, seed: int) -> Job:
-        config = file.config(entry, point, seed)
-        with blaming(file.path, entry.label):
-            made = Job(resolver.resolve(config).config, runs, root, stack)
-        return suite.jobs.setdefault(made.name, made)
-
     def row(file: Experiment, entry: ExperimentEntry) -> BenchRow:
-        searched = tuple(entry.searched(tune))
+        searched = entry.searched(tune)
 
         def make(point: Settings, seeds: Sequence[int]) -> GridPoint:
-            jobs = [job(file, entry, entry.given | point, seed) for seed in seeds]
+            jobs = []
+            for seed in seeds:
+                config = file.config(entry, entry.given | point, seed)
+                with blaming(file.path, entry.label):
+                    jobs.append(Job(resolver.resolve(config).config, runs, root, stack))
+            suite.jobs.update({job.name: job for job in jobs})
             own = {name: point[name] for name in [*entry.own, *searched]}
             return GridPoint(settings=own, runs=tuple(job.name for job in jobs))
 
         by = (searched and file.tuning_seeds) or file.seeds
-        return BenchRow(entry, searched, make, by, file.seeds, [make(point, by) for point in entry.points(tune)])
+        report = None if by == file.seeds else partial(make, seeds=file.seeds)
+        return BenchRow(entry, [make(point, by) for point in entry.points(tune)], bool(searched), report)
 
     for file in experiments:
-        check_runs(file, len(max(file.seeds, file.tuning_seeds, key=len)))
         rows = [row(file, entry) for entry in file.entries if not only or entry.label in only]
         if rows:
             dataset = suite.jobs[rows[0].points[0].runs[0]].config.dataset
             command = f"ipal bench {file.path}{options}"
-            suite.benches.append(Bench(file, runs, dataset, file.seeds, command, rows))
+            suite.benches.append(Bench(file, runs, dataset, command, rows))
     return suite
 
 
@@ -243,9 +228,8 @@ def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine) ->
 
     def settle() -> None:
         for bench, row in [pair for pair in unsettled if not pair[1].runs & waiting]:
-            bench.settle(row, failures)
-            if row.goes_on():  # with runs that are made in the next round
-                waiting.update(row.runs)
+            if not bench.settle(row, failures):
+                waiting.update(row.runs)  # they are made in the next round
                 continue
             unsettled.remove((bench, row))
             bench.write_manifest()
@@ -273,7 +257,7 @@ def _record(entry: ExperimentEntry, row: BenchRow | None, before: ManifestRow | 
         failures = row.failures
         # A row that is given shows its point from the start: it can be reported as far as it is done.
         point = row.chosen if row.searched else row.points[0]
-        if row.has_own_seeds and point is not row.reported:
+        if row.report and point is not row.reported:
             point = None  # the runs it was chosen by are no result
         if row.searched and (row.chosen or row.failures):
             tried = tuple(row.points)

@@ -78,7 +78,7 @@ def _complaint(error: Any) -> str:
 
 def _end(error: IpalError) -> NoReturn:
     print(f"Error: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
+    sys.exit(2)
 
 
 def _explained(error: OSError) -> IpalError:

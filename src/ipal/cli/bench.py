@@ -90,7 +90,7 @@ def _show_plan(suite: "Suite") -> None:
         title = f"{bench.name} on {bench.dataset}"
         table = render.table(("entry", "method", *numbers), numbers=numbers, title=title, no_wrap=True)
         for row in bench.rows:
-            counts = (len(row.points), len(row.seeds), len(row.runs), len(row.runs - left))
+            counts = (len(row.points), len(row.points[0].runs), len(row.runs), len(row.runs - left))
             table.add_row(row.entry.label, row.entry.method, *map(str, counts))
         render.out.print(table)
     render.say(f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished.")

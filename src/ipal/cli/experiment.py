@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,6 @@ from ipal.config import RunConfig, Tree, first_paragraph, override, parse_assign
 from ipal.errors import ConfigError, did_you_mean, shortened
 from ipal.runs.config_files import presets, read_config_file
 from ipal.runs.run_folder import RunFolder, RunStore, overview
-from ipal.system.files import is_file
 from ipal.system.optional import need_extra
 from ipal.system.plugins import Registry
 
@@ -132,7 +132,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a finished run (accuracy matrix, AP, AF, time, memory, what is stored), or a model file and its history."""
-    if is_file(Path(name)):
+    if isfile(Path(name)):
         from ipal.cli.models import show_model
 
         return show_model(Path(name).resolve(), as_json)

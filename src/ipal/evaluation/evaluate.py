@@ -1,60 +1,49 @@
 """Fills one row of the accuracy matrix. The only place where a model meets labels it was not trained on."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
 from ipal.data.task import LabelledNodes, TestSplit
 from ipal.estimator.model import Model, Prediction
 from ipal.evaluation.metrics import ACCURACIES
 from ipal.evaluation.rows import Before, Row
+from ipal.evaluation.together import predict_together
 
 Pair = tuple[Any, Any]
 """The true class of a node, and the predicted one."""
 
 
-PredictsTogether = Callable[[Graph, Tensor], Sequence[Prediction]]
-"""How several models predict some nodes of a graph; one `Prediction` of each."""
-
-
 def evaluate(model: Model, test_splits: list[TestSplit], accuracy: str) -> Row:
     """Score a model on the tests of all tasks so far; a graph of several tests is predicted once."""
-    (found,) = evaluate_all([model], test_splits, accuracy, lambda graph, nodes: [model.predict_graph(graph, nodes)])
-    return found
+    return evaluate_all([model], test_splits, accuracy)[0]
 
 
-def evaluate_all(
-    models: Sequence[Model], test_splits: list[TestSplit], accuracy: str, predict: PredictsTogether
-) -> list[Row]:
+def evaluate_all(models: Sequence[Model], test_splits: list[TestSplit], accuracy: str) -> list[Row]:
     """Score several models of the same classes, which predict a graph together."""
-    score = ACCURACIES[accuracy]
-    rows, pairs = [Row(validation=[], test=[], per_class={}) for _ in models], [Counter[Pair]() for _ in models]
-    predicted: dict[int, Sequence[Prediction]] = {}
-    last = {id(split.graph): number for number, split in enumerate(test_splits)}
-    asked = {id(split.graph): np.zeros(split.graph.num_nodes, dtype=bool) for split in test_splits}
-    for split in test_splits:
-        for some in (split.validation, split.test):
-            asked[id(split.graph)][some.nodes] = True
-    places = {key: np.cumsum(marked) - 1 for key, marked in asked.items()}
-    for number, split in enumerate(test_splits):
-        key = id(split.graph)
-        if key not in predicted:
-            predicted[key] = predict(split.graph, torch.from_numpy(np.flatnonzero(asked[key])))
-        asked_for = (split.test, split.validation)
-        test, validation = (LabelledNodes(places[key][some.nodes], some.labels) for some in asked_for)
-        for model, found, row, counts in zip(models, predicted[key], rows, pairs, strict=True):
-            taken_for = predictions(model, found, test, split.classes)
-            row.validation.append(score(predictions(model, found, validation, split.classes), validation.labels))
-            row.test.append(score(taken_for, test.labels))
-            counts.update(zip(test.labels.tolist(), taken_for.tolist(), strict=True))
-        if last[key] == number:  # embeddings of a large graph are large
-            del predicted[key]
+    score, predict = ACCURACIES[accuracy], predict_together(models)
+    empty = [0.0] * len(test_splits)
+    rows = [Row(validation=[*empty], test=[*empty], per_class={}) for _ in models]
+    pairs = [Counter[Pair]() for _ in models]
+    for graph in {id(split.graph): split.graph for split in test_splits}.values():
+        here = [(number, split) for number, split in enumerate(test_splits) if split.graph is graph]
+        asked = np.zeros(graph.num_nodes, dtype=bool)
+        for _, split in here:
+            asked[split.test.nodes] = asked[split.validation.nodes] = True
+        predicted, place = predict(graph, torch.from_numpy(np.flatnonzero(asked))), np.cumsum(asked) - 1
+        for number, split in here:
+            test, validation = (replace(some, nodes=place[some.nodes]) for some in (split.test, split.validation))
+            for model, found, row, counts in zip(models, predicted, rows, pairs, strict=True):
+                taken_for = predictions(model, found, test, split.classes)
+                row.validation[number] = score(predictions(model, found, validation, split.classes), validation.labels)
+                row.test[number] = score(taken_for, test.labels)
+                counts.update(zip(test.labels.tolist(), taken_for.tolist(), strict=True))
+        del predicted, found  # embeddings of a large graph are large
     for row, counts in zip(rows, pairs, strict=True):
         row.confusion = confusion(counts)
         row.per_class = {

@@ -35,9 +35,6 @@ class Scores:
     """Mean accuracy over the tasks so far at points along a stream of batches; none in other streams."""
 
 
-# ---------------------------------------------------------------------- one entry of the matrix
-
-
 def balanced_accuracy(predicted: Labels, truth: Labels) -> float:
     """Mean over the classes present in `truth` of per-class accuracy, in percent."""
     return float(np.mean([100.0 * float(np.mean(predicted[truth == label] == label)) for label in np.unique(truth)]))
@@ -50,17 +47,6 @@ def micro_accuracy(predicted: Labels, truth: Labels) -> float:
 
 ACCURACIES: dict[str, Callable[[Labels, Labels], float]] = {"balanced": balanced_accuracy, "micro": micro_accuracy}
 """Predicted labels and true ones in, percent out; by the names of `protocol.accuracy`."""
-
-
-def matrix_of_rows(rows: Sequence[Sequence[float | None]]) -> Matrix:
-    """The accuracy matrix from what was measured after each task; NaN where nothing was."""
-    matrix = np.full((len(rows), len(rows)), np.nan)
-    for index, row in enumerate(rows):
-        matrix[index, : len(row)] = [np.nan if value is None else value for value in row]
-    return matrix
-
-
-# ---------------------------------------------------------------------- a whole run
 
 
 class Metric:
@@ -285,9 +271,10 @@ def average_performance_curve(M: Matrix) -> list[float]:
 
 def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any]) -> list[Scores]:
     """After each task of a finished run: what its result.json and confusion.json hold."""
-    test = matrix_of_rows(result["accuracy_matrix"])
+    test = np.array(result["accuracy_matrix"], np.float64)  # None becomes NaN
     before = [None if one is None else Before(**one) for one in result.get("before_learning", [])]
-    points, ends = result.get("along"), np.cumsum(result.get("protocol", {}).get("batches") or [])
+    points = result.get("along") or {"batch": [], "test": []}
+    ends = np.cumsum(result.get("protocol", {}).get("batches") or [])
     names, confusions = confusion["classes"], list[Confusion]()
     for entries in confusion["after_task"]:
         counts: dict[str, dict[str, int]] = {}
@@ -296,7 +283,6 @@ def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any]) -> li
         confusions.append(counts)
     found = []
     for t in range(1, len(test) + 1):
-        reached = 0 if points is None else sum(batch <= ends[t - 1] for batch in points["batch"])
-        along = points["test"][:reached] if points else []
-        found.append(Scores(test[:t, :t], confusions[:t], before[:t], along))
+        reached = sum(batch <= ends[t - 1] for batch in points["batch"])
+        found.append(Scores(test[:t, :t], confusions[:t], before[:t], points["test"][:reached]))
     return found

@@ -18,7 +18,7 @@ from ipal.config import ProtocolConfig, RunConfig
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluation.metrics import titled
 from ipal.report import paper
-from ipal.runs.manifest import Manifest, Settings, all_manifests, manifest_path, read_manifest
+from ipal.runs.manifest import Manifest, Settings, manifest_path, read_manifest
 from ipal.runs.records import Confusion, Result
 from ipal.runs.run_folder import RunFolder, RunStore
 
@@ -254,7 +254,7 @@ def choose_manifests(runs: Path, names: Sequence[str]) -> list[Manifest]:
     for name in names:
         if name not in known:
             raise ConfigError(f"There is no bench '{name}' under {runs}.{did_you_mean(name, known)}")
-    chosen = [read_manifest(manifest_path(runs, name)) for name in dict.fromkeys(names)] or all_manifests(runs)
+    chosen = [read_manifest(manifest_path(runs, name)) for name in dict.fromkeys(names or known)]
     order = list(paper.DATASETS)
     return sorted(chosen, key=lambda one: (order.index(one.dataset) if one.dataset in order else len(order), one.name))
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from ipal.config import Tree
 from ipal.errors import ConfigError
-from ipal.system.documents import DocumentError, read_yaml
+from ipal.system.documents import MOST_YAML, DocumentError, parse_yaml
+from ipal.system.files import read_bounded
 
 IN_WHEEL, IN_SOURCE = (Path(__file__).parents[up] / "experiments" for up in (1, 3))
 PRESETS = IN_WHEEL if IN_WHEEL.is_dir() else IN_SOURCE
@@ -14,7 +15,7 @@ PRESETS = IN_WHEEL if IN_WHEEL.is_dir() else IN_SOURCE
 def read_config_file(path: Path) -> Tree:
     """The settings of a YAML file."""
     try:
-        tree = read_yaml(path)
+        tree = parse_yaml(read_bounded(path, MOST_YAML).decode())
     except FileNotFoundError as error:
         raise ConfigError(f"The configuration file {path} does not exist.") from error
     except DocumentError as error:

@@ -19,7 +19,6 @@ PACKAGES = ["ipal", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn"
 
 @cache
 def machine_facts() -> dict[str, Any]:
-    """Versions and machine."""
     return {
         "python": platform.python_version(),
         "packages": {name: installed_version(name) for name in PACKAGES},
@@ -31,7 +30,6 @@ def machine_facts() -> dict[str, Any]:
 
 
 def environment(config: RunConfig, command: list[str]) -> dict[str, Any]:
-    """What is stored with a run."""
     on_gpu = config.device.startswith("cuda") and torch.cuda.is_available()
     return {
         **machine_facts(),

@@ -40,11 +40,9 @@ class ManifestRow(Section):
     runs: tuple[Name, ...] = ()
     """The row's runs, in the order of the seeds; empty while nothing is chosen."""
     grid: dict[str, tuple[Any, ...]]
-    """The grid of the file."""
     tried: tuple[GridPoint, ...] = ()
     """Every point of the grid that was searched."""
     failures: dict[Name, str]
-    """Runs that have failed, and why."""
 
 
 class Manifest(Section):
@@ -59,11 +57,10 @@ class Manifest(Section):
     """The command that makes these runs again."""
     entries: tuple[ManifestRow, ...]
 
-    def write(self, runs: Path) -> Path:
+    def write(self, runs: Path) -> None:
         path = manifest_path(runs, self.name)
         make_folder(path.parent)
         write_atomically(path, json.dumps(self.model_dump(mode="json"), indent=2) + "\n")
-        return path
 
 
 def manifest_path(runs: Path, name: str) -> Path:
@@ -71,7 +68,6 @@ def manifest_path(runs: Path, name: str) -> Path:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest."""
     try:
         return Manifest.model_validate(read_json(path))
     except FileNotFoundError as error:
@@ -81,8 +77,3 @@ def read_manifest(path: Path) -> Manifest:
             f"{path} is damaged, or of another version: run 'ipal bench' again with its experiment file; finished runs "
             "are not repeated."
         ) from error
-
-
-def all_manifests(runs: Path) -> list[Manifest]:
-    """Every manifest under a folder of runs, by name."""
-    return [read_manifest(path) for path in sorted((runs / "benches").glob("*.json"))]

@@ -4,7 +4,7 @@ Names that a schema does not know are kept: a later version may have added them.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, StrictInt, model_validator
 
@@ -15,19 +15,11 @@ Bytes = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
 
 
-# ---------------------------------------------------------------------- result.json
-
-
-class BatchRecord(Record):
-    nodes: int
-    fanouts: list[int | str]
-
-
 class Protocol(Record):
     stream: str | dict[str, Any]
     split: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     split_hash: str = ""
-    batch: Literal["full"] | BatchRecord
+    batch: str | dict[str, Any]
     train_graph: str
     test_graph: str
     visibility: str
@@ -51,11 +43,8 @@ class Timing(Record):
     seconds_per_epoch: list[Seconds] = Field(min_length=1)
     evaluation_seconds: Seconds
     total_seconds: Seconds
-    seconds_per_batch: list[Seconds] | None = None
     runs_taking_turns: Annotated[int, Field(ge=1)]
     """How many runs shared a process, and so its peak memory."""
-    runs_stacked: Annotated[int, Field(ge=1)] = 1
-    """How many runs took their steps as one, so that numbers differ from those of the run alone by rounding."""
 
 
 class Item(Record):
@@ -108,7 +97,6 @@ class Result(Record):
     average_forgetting: float
     average_performance_curve: list[float]
     metrics: dict[str, float | None]
-    """By name."""
     before_learning: list[Before | None]
     along: Along | None = None
     accuracy_matrix: list[list[float | None]]
@@ -145,9 +133,6 @@ def stream_in_words(stream: Any) -> str:
     return f"{stream['name']} ({settings})"
 
 
-# ---------------------------------------------------------------------- beside it
-
-
 class Confusion(Record):
     """confusion.json: how many test nodes of one class were taken for another, after each task."""
 
@@ -176,9 +161,6 @@ class Environment(Record):
     command: list[str] = Field(default_factory=list)
 
 
-# ---------------------------------------------------------------------- an unfinished run
-
-
 class Progress(Record):
     """How far a run has come; with the model, all that a checkpoint needs."""
 
@@ -190,10 +172,8 @@ class Progress(Record):
     epoch: int = Field(0, ge=0)
     rows: list[Row] = Field(default_factory=list)
     history: list[dict[str, int | float]] = Field(default_factory=list)
-    seconds: list[Seconds] = Field(default_factory=list)
-    """Time spent learning each task, evaluation not counted."""
     batch_seconds: list[Seconds] = Field(default_factory=list)
-    """The same for each batch of the stream."""
+    """Time spent learning each batch of the stream, evaluation not counted."""
     along: Along = Field(default_factory=Along)
     before: list[Before | None] = Field(default_factory=list)
     """Tests of tasks before they were learned; None where that was not possible."""
@@ -209,17 +189,10 @@ class Progress(Record):
             raise ValueError("rows of other tasks")
         return self
 
-    def spent(self, task: int, seconds: float) -> None:
-        """Time spent learning a batch of a task."""
-        self.seconds[task] += seconds
-        self.batch_seconds[-1] += seconds
-
     def fits(self, batches: Sequence[int], epochs: int) -> bool:
         """Whether a run whose tasks come in so many batches, with so many epochs each, can have come so far."""
-        tasks, begun = len(batches), self.task + (self.batch > 0 or self.epoch > 0)
-        if begun > tasks or self.epoch > epochs or not begun <= len(self.seconds) <= tasks:
-            return False
-        if self.batch >= (batches[self.task] if self.task < tasks else 1):
+        begun = self.task + (self.batch > 0 or self.epoch > 0)
+        if begun > len(batches) or self.epoch > epochs or (self.batch and self.batch >= batches[self.task]):
             return False
         done = sum(batches[: self.task]) + self.batch
         return done <= len(self.batch_seconds) <= done + 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -9,16 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ipal.backend.runtime import Runtime, usable_device
-from ipal.config import (
-    EncoderConfig,
-    RunConfig,
-    Section,
-    StreamConfig,
-    TrainConfig,
-    Tree,
-    explain,
-    known_settings,
-)
+from ipal.config import EncoderConfig, RunConfig, Section, StreamConfig, TrainConfig, explain, known_settings
 from ipal.data import datasets
 from ipal.data.datasets import Dataset
 from ipal.data.datasets.catalog import CATALOG
@@ -27,7 +19,6 @@ from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import LearnerConfig, learner_config, own_settings, shared_settings
 from ipal.evaluation.metrics import METRICS
-from ipal.methods.base import Method
 from ipal.nn.encoders import ENCODERS
 from ipal.system.memory_budget import Budget
 from ipal.system.plugins import Registry
@@ -46,7 +37,6 @@ class Resolved:
     """Complete: what only the data, the stream and the method know is filled in, so that its hash covers all of it."""
     dataset: Dataset
     stream: TaskStream
-    method: type[Method]
     data_root: Path | None = None
     """Where graphs are looked up by name."""
 
@@ -55,8 +45,7 @@ class Resolved:
         return Runtime.of(self.config.device, threads=self.config.threads, budget=budget)
 
     def learner_config(self) -> LearnerConfig:
-        """The settings of its learner."""
-        return learner_config(self.method, _settings(self.config, self.method))
+        return _learner(self.config)
 
 
 def resolve(config: RunConfig, data_root: Path | None = None, *, dataset: Dataset | None = None) -> Resolved:
@@ -69,13 +58,14 @@ class Resolver:
 
     def __init__(self, data_root: Path | None = None) -> None:
         self._root = data_root
-        self._datasets: dict[Hashable, Dataset] = {}
+        self._load = cache(datasets.load)
         self._streams: dict[Hashable, TaskStream] = {}
 
     def resolve(self, config: RunConfig, dataset: Dataset | None = None) -> Resolved:
         config = check_settings(config)
         usable_device(config.device)
-        dataset = dataset or self.dataset(config)
+        undirected = config.protocol.edges == "undirected"
+        dataset = dataset or self._load(config.dataset, self._root, undirected=undirected)
         if config.dataset_hash not in (None, dataset.hash):
             raise StoreError(
                 f"The graph '{config.dataset}' is not the one this run was started on: its content has changed."
@@ -87,22 +77,10 @@ class Resolver:
                 f"The stream '{stream.name}' makes tasks of {'+'.join(map(str, split))} classes, not of "
                 f"{'+'.join(map(str, config.split))}: leave the split out."
             )
-        found = {
-            "dataset": dataset.name,
-            "dataset_hash": dataset.hash,
-            "split": split,
-        }
-        config, method = config.model_copy(update=found), METHODS.find(config.method)
-        resolved = Resolved(config, dataset, stream, method, self._root)
+        found = {"dataset": dataset.name, "dataset_hash": dataset.hash, "split": split}
+        resolved = Resolved(config.model_copy(update=found), dataset, stream, self._root)
         resolved.learner_config().method.check_classes(len({label for task in stream.classes for label in task}))
         return resolved
-
-    def dataset(self, config: RunConfig) -> Dataset:
-        key = config.dataset, config.protocol.edges
-        if key not in self._datasets:
-            undirected = config.protocol.edges == "undirected"
-            self._datasets[key] = datasets.load(config.dataset, self._root, undirected=undirected)
-        return self._datasets[key]
 
     def stream(self, config: RunConfig, dataset: Dataset) -> TaskStream:
         split = config.split or dataset.split
@@ -115,50 +93,39 @@ class Resolver:
 def check_settings(config: RunConfig) -> RunConfig:
     """With all settings of its method and its stream, checked; no graph is read."""
     protocol = config.protocol
-    kind = STREAMS.find(protocol.stream.name).Settings
+    stream = STREAMS.find(protocol.stream.name)
     try:
-        own = kind.model_validate(protocol.stream.settings).model_dump(mode="json", exclude_none=True)
+        own = stream.Settings.model_validate(protocol.stream.settings).model_dump(mode="json", exclude_none=True)
     except ValidationError as error:
-        known = [f"protocol.stream.{name}" for name in known_settings(kind)]
+        known = [f"protocol.stream.{name}" for name in known_settings(stream.Settings)]
         raise explain(error, known, prefix="protocol.stream.") from error
-    method = METHODS.find(config.method)
-    learner = learner_config(method, _settings(config, method))
-    _check_needs(learner.method, STREAMS[protocol.stream.name])
+    learner = _learner(config)
+    for need, instead in learner.method.needs().items():
+        if need not in stream.gives:
+            nearest = next(name for name, other in STREAMS.items() if need in other.gives)
+            raise ConfigError(
+                f"The method '{config.method}' needs {need}, which the stream '{stream.name}' does not give: set "
+                f"protocol.stream={nearest}, or {instead}."
+            )
     settings = learner.plain()
     sections = {name: settings.get(name, dict(unused)) for name, unused in SECTIONS.items()}
     return config.model_copy(
         update={
             "protocol": protocol.model_copy(update={"stream": StreamConfig(name=protocol.stream.name, **own)}),
-            "settings": {name: settings[name] for name in own_settings(method)},
+            "settings": {name: settings[name] for name in own_settings(type(learner.method))},
             **{name: type(SECTIONS[name])(**section) for name, section in sections.items()},  # all of it given
         }
     )
 
 
-def _check_needs(method: Method, stream: type[TaskStream]) -> None:
-    """Refuse a stream that does not give what a method needs."""
-    for need, instead in method.needs().items():
-        if need not in stream.gives:
-            nearest = next(name for name, other in STREAMS.items() if need in other.gives)
-            raise ConfigError(
-                f"The method '{method.name}' needs {need}, which the stream '{stream.name}' does not give: set "
-                f"protocol.stream={nearest}, or {instead}."
-            )
-
-
-def _settings(config: RunConfig, method: type[Method]) -> Tree:
-    """What a configuration says about the learner."""
+def _learner(config: RunConfig) -> LearnerConfig:
+    method = METHODS.find(config.method)
     own = [f"{config.method}.{name}" for name in own_settings(method)]
     shared = [name for name in known_settings(RunConfig) if name.partition(".")[0] in ("seed", "protocol", *SECTIONS)]
     for path in (f"{config.method}.{name}" for name in config.settings):
         if path not in own:
             raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, [*own, *shared])}")
-    known = {
-        "batch": config.protocol.batch,
-        "test_graph": config.protocol.test_graph,
-        "calibration": config.protocol.calibration,
-        "seed": config.seed,
-        "device": config.device,
-        **{name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS},
-    }
-    return {**config.settings, **{name: known[name] for name in shared_settings(method) if name in known}}
+    given = {name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS}
+    known = dict(config.protocol) | dict(config) | given  # a learner's settings have the names of a run's
+    used = {name: known[name] for name in shared_settings(method) if name in known}
+    return learner_config(method, config.settings | used)

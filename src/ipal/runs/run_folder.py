@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,7 @@ from ipal.errors import ConfigError, IpalError, StoreError
 from ipal.runs.config_files import read_config_file
 from ipal.runs.records import Confusion, Environment, Result, stream_in_words
 from ipal.system.documents import Record, read_json, write_yaml
-from ipal.system.files import (
-    alone_with,
-    explain_write_failure,
-    is_file,
-    make_folder,
-    read_bounded,
-    sweep,
-    write_atomically,
-)
+from ipal.system.files import alone_with, make_folder, read_bounded, sweep, write_atomically, writing
 
 BUSY = "busy"
 """Why a run was not made: another process is making it."""
@@ -116,7 +109,6 @@ class RunFolder:
         return result
 
     def confusion(self) -> dict[str, Any]:
-        """Which classes were taken for which."""
         return self._record("confusion.json", Confusion)
 
     def history(self) -> History:
@@ -133,7 +125,6 @@ class RunFolder:
             raise StoreError(f"{self.path}/history.csv is damaged: delete it, or restore the file.") from error
 
     def environment(self) -> dict[str, Any]:
-        """Versions, machine, command line."""
         return self._record("environment.json", Environment)
 
     def write_json(self, name: str, content: dict[str, Any], *, compact: bool = False) -> None:
@@ -150,11 +141,9 @@ class RunFolder:
 
     def log(self, message: str) -> None:
         line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {message}\n"
-        try:
-            with (self.path / "log.txt").open("a") as file:
-                file.write(line)
-        except OSError as error:
-            raise explain_write_failure(self.path / "log.txt", error) from error
+        path = self.path / "log.txt"
+        with writing(path), path.open("a") as file:
+            file.write(line)
 
     def note_failure(self, error: Exception) -> str:
         """Write to the log why the run failed; returns it as a line, or `BUSY` if another process is making the run."""
@@ -229,7 +218,7 @@ class RunStore:
     def find(self, name: str) -> RunFolder:
         """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""
         for path in (Path(name), self.root / name):
-            if is_file(path / "config.yaml"):
+            if isfile(path / "config.yaml"):
                 return RunFolder(path.resolve())
         known = self.all()
         matching = known[-1:] if name == LATEST else [folder for folder in known if name and name in folder.path.name]
@@ -261,7 +250,7 @@ class RunStore:
             If there is no such run, or it is not finished.
         """
         path = Path(name)
-        if is_file(path) or path.suffix == ".safetensors":
+        if isfile(path) or path.suffix == ".safetensors":
             return path.resolve()
         folder = self.find(name)
         if not folder.is_finished or not folder.model.exists():

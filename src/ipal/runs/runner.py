@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +31,6 @@ from ipal.evaluation.metrics import (
     average_forgetting,
     average_performance,
     average_performance_curve,
-    matrix_of_rows,
     measured,
 )
 from ipal.evaluation.rows import Row
@@ -40,7 +40,6 @@ from ipal.runs.memory_plan import explained, is_out_of_memory
 from ipal.runs.records import Progress
 from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
-from ipal.runs.stacked_tests import predict_together
 from ipal.state.snapshot import Snapshot
 
 __all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
@@ -120,7 +119,7 @@ def run_by_epochs(
             # Until all batches of all tasks are learned; what is done is in `progress`.
             while (index := progress.task) < len(stream):
                 clock, number = time.perf_counter(), progress.batch
-                watch.begin_batch(stream, index, number, config.protocol.accuracy)
+                watch.begin_batch(stream)
                 task = stream.batch(index, number)
                 task = task if stack is None else stack.shared(task)
                 learning = begin_learning(
@@ -133,7 +132,7 @@ def run_by_epochs(
                     except StopIteration as end:
                         watch.model = learning.finish(end.value)
                         break
-                    progress.spent(index, time.perf_counter() - clock)
+                    progress.batch_seconds[-1] += time.perf_counter() - clock
                     if terms:  # else others of its stack prepare the task
                         if watch.model is None or watch.model.state is not state:
                             watch.model = dataclasses.replace(learning.model, state=state)
@@ -141,7 +140,7 @@ def run_by_epochs(
                     yield
                     clock = time.perf_counter()
                 watch.look()
-                progress.spent(index, time.perf_counter() - clock)
+                progress.batch_seconds[-1] += time.perf_counter() - clock
                 row, is_last = None, number + 1 == stream.batches[index]
                 if is_last:
                     observer.learned(index, task, watch.model)
@@ -151,7 +150,7 @@ def run_by_epochs(
                         if others:
                             yield
                         clock = time.perf_counter()
-                        test = partial(_tests, stream, index, config.protocol.accuracy)
+                        test = partial(_tests, stream, index)
                         row = others.together(test) if others else test([watch.model])[0]
                         progress.evaluation_seconds += time.perf_counter() - clock
                 watch.end_batch(stream, row, is_last=is_last)
@@ -167,22 +166,17 @@ def run_by_epochs(
         result["timing"]["runs_taking_turns"] = company
         if stack and stack.largest > 1:
             result["timing"]["runs_stacked"] = stack.largest
-        _store(folder, stream, progress, files.snapshot(watch.fitted), result)
+        folder.write_history(progress.history)
+        folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
+        files.snapshot(watch.fitted).save(folder.model)
+        folder.write_json("result.json", result)  # last: what is there is whole
+        folder.checkpoint.unlink(missing_ok=True)
+        folder.log("finished")
     return result
 
 
-def _tests(stream: TaskStream, index: int, accuracy: str, models: Sequence[Model]) -> list[Row]:
-    return evaluate_all(models, stream.test_splits(index), accuracy, predict_together(models))
-
-
-def _store(folder: RunFolder, stream: TaskStream, progress: Progress, model: Snapshot, result: dict[str, Any]) -> None:
-    """Write what a run ends in; a result that is there is whole."""
-    folder.write_history(progress.history)
-    folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
-    model.save(folder.model)
-    folder.write_json("result.json", result)
-    folder.checkpoint.unlink(missing_ok=True)
-    folder.log("finished")
+def _tests(stream: TaskStream, index: int, models: Sequence[Model]) -> list[Row]:
+    return evaluate_all(models, stream.test_splits(index), stream.protocol.accuracy)
 
 
 @dataclasses.dataclass
@@ -212,20 +206,16 @@ class _Watch:
         assert self.model is not None, "something was learned"
         return self.model
 
-    def begin_batch(self, stream: TaskStream, index: int, number: int, accuracy: str) -> None:
-        """A batch is about to be learned."""
-        progress = self.progress
+    def begin_batch(self, stream: TaskStream) -> None:
+        progress, index, before = self.progress, self.progress.task, None
         if len(progress.before) == index:
-            known = self.model is not None and stream.is_tested_before(index)
-            split = stream.test_splits(index)[-1] if known else None
-            progress.before.append(None if split is None else evaluate_before(self.fitted, split, accuracy))
-        if len(progress.seconds) == index:
-            progress.seconds.append(0.0)
-        done = sum(stream.batches[:index]) + number + 1
+            if self.model is not None and stream.is_tested_before(index):
+                before = evaluate_before(self.model, stream.test_splits(index)[-1], stream.protocol.accuracy)
+            progress.before.append(before)
+        done = sum(stream.batches[:index]) + progress.batch + 1
         progress.batch_seconds += [0.0] * (done - len(progress.batch_seconds))
 
     def epoch(self, terms: Terms) -> None:
-        """An epoch is done."""
         self.unread.append(terms)
         self.progress.epoch += 1
         if not self.checkpoint_if_due(self.progress.epoch) and self._since(self.looked) > LOOK_EVERY:
@@ -306,10 +296,12 @@ def _restore(
 
 def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, Any]:
     config, dataset = resolved.config, resolved.dataset
-    test = matrix_of_rows([row.test for row in progress.rows])
-    validation = matrix_of_rows([row.validation for row in progress.rows])
+    test, validation = _square([row.test for row in progress.rows]), _square([row.validation for row in progress.rows])
+    validated = Scores(np.array(validation, np.float64))
     along = progress.along.test
-    scores = Scores(test, [row.confusion for row in progress.rows], progress.before, along)
+    by_batch = iter(progress.batch_seconds)
+    seconds = [sum(islice(by_batch, count)) for count in resolved.stream.batches]
+    scores = Scores(np.array(test, np.float64), [row.confusion for row in progress.rows], progress.before, along)
     epochs = max(1, model.config.epochs)
     return {
         "method": config.method,
@@ -319,16 +311,16 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
         "seed": config.seed,
         "average_performance": average_performance(scores),
         "average_forgetting": average_forgetting(scores),
-        "average_performance_curve": average_performance_curve(test),
+        "average_performance_curve": average_performance_curve(scores.test),
         "metrics": measured(scores),
         "before_learning": [one and one.model_dump() for one in progress.before],
         **({"along": progress.along.model_dump()} if along else {}),
-        "accuracy_matrix": _triangle(test),
+        "accuracy_matrix": test,
         "per_class": progress.rows[-1].per_class,
         "validation": {
-            "average_performance": average_performance(Scores(validation)),
-            "average_forgetting": average_forgetting(Scores(validation)),
-            "accuracy_matrix": _triangle(validation),
+            "average_performance": average_performance(validated),
+            "average_forgetting": average_forgetting(validated),
+            "accuracy_matrix": validation,
         },
         "protocol": {
             **resolved.stream.describe(),
@@ -338,17 +330,13 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
             and config.protocol.train_graph == "isolated"
             and not resolved.stream.revisits,
         },
-        "data": {
-            "hash": dataset.hash,
-            "preprocessing": dataset.preprocessing,
-            "remark": dataset.remark,
-        },
+        "data": {"hash": dataset.hash, "preprocessing": dataset.preprocessing, "remark": dataset.remark},
         "timing": {
-            "seconds_per_task": progress.seconds,
-            "seconds_per_epoch": [seconds / epochs for seconds in progress.seconds],
+            "seconds_per_task": seconds,
+            "seconds_per_epoch": [each / epochs for each in seconds],
             **({"seconds_per_batch": progress.batch_seconds} if along else {}),
             "evaluation_seconds": progress.evaluation_seconds,
-            "total_seconds": sum(progress.seconds) + progress.evaluation_seconds,
+            "total_seconds": sum(seconds) + progress.evaluation_seconds,
         },
         "peak_memory_bytes": progress.peak_memory_bytes,
         "retained": model.memory_report(),
@@ -370,6 +358,6 @@ def _confusion(stream: TaskStream, rows: list[Row]) -> dict[str, Any]:
     return {"classes": names, "after_task": after_task}
 
 
-def _triangle(matrix: Any) -> list[list[float | None]]:
-    """JSON knows no NaN: null above the diagonal, where nothing is measured."""
-    return [[None if np.isnan(value) else float(value) for value in row] for row in matrix]
+def _square(rows: list[list[float]]) -> list[list[float | None]]:
+    """Scores after each task as a matrix: None above the diagonal, where nothing is measured."""
+    return [[*row, *[None] * (len(rows) - len(row))] for row in rows]

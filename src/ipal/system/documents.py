@@ -36,9 +36,8 @@ class DocumentError(ValueError):
         """The line, if known, to follow the file's name."""
 
 
-def read_json(path: Path, most: int = MOST_JSON) -> Any:
-    """The content of a JSON file."""
-    return parse_json(read_bounded(path, most), most)
+def read_json(path: Path) -> Any:
+    return parse_json(read_bounded(path, MOST_JSON))
 
 
 def parse_json(content: bytes | str, most: int = MOST_JSON) -> Any:
@@ -68,10 +67,7 @@ FORMS = (
 class _Loader(yaml.SafeLoader):
     """Plain data: 1e5 is a number; yes, 1:30, 1_000 and dates are text. 010, aliases and repeated keys are refused."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012
-        letter: [(TAG + kind, form) for kind, form, letters in FORMS if letter in letters]
-        for letter in ["", *"~tTfFnN-+.0123456789"]
-    }
+    yaml_implicit_resolvers = {}  # noqa: RUF012  # of YAML 1.1
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -91,12 +87,10 @@ class _Loader(yaml.SafeLoader):
         if len(text) > MOST_DIGITS:
             raise DocumentError(f"holds a number of {len(text)} digits", node.start_mark)
         digits = text.lstrip("+-")
-        if digits.startswith("0x"):
-            return int(text, 16)
-        if digits != "0" and digits.startswith("0"):
+        if digits.isdecimal() and digits != "0" and digits.startswith("0"):
             plain = f"write {digits.lstrip('0') or 0}, or quote it if it is text"
             raise DocumentError(f"holds {text}, a number with a leading zero: {plain}", node.start_mark)
-        return int(text)
+        return int(text, 0)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -105,12 +99,8 @@ class _Dumper(yaml.SafeDumper):
 
 _Loader.add_constructor(f"{TAG}int", _Loader.construct_number)
 for _kind, _form, _letters in FORMS:
-    _Dumper.add_implicit_resolver(TAG + _kind, _form, list(_letters))
-
-
-def read_yaml(path: Path) -> Any:
-    """The value of a YAML file."""
-    return parse_yaml(read_bounded(path, MOST_YAML).decode())
+    for _language in (_Loader, _Dumper):
+        _language.add_implicit_resolver(TAG + _kind, _form, ["", *_letters])
 
 
 def write_yaml(value: Any, **options: Any) -> str:

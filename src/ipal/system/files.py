@@ -40,14 +40,6 @@ def read_bounded(path: Path, most: int) -> bytes:
         return file.read(most + 1)
 
 
-def is_file(path: Path) -> bool:
-    """Whether there is such a file; False for an impossible name."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file atomically: a reader sees the old content or the new one, never a part."""
     with written_whole(path) as file:
@@ -70,7 +62,12 @@ def written_whole(path: Path, ending: str = "", *, private: bool = False) -> Ite
                 _keep_permissions(temporary, before)
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    _flush_folder(path.parent)
+    with suppress(OSError):  # so that the rename survives a power failure
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _found(path: Path) -> os.stat_result | None:
@@ -98,13 +95,12 @@ def aside(path: Path, ending: str = "", *, folder: bool = False, mode: int = 0o6
     sweep(path.parent, path.name, older_than=DAY)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{ending}")
     try:
-        if folder:
-            temporary.mkdir()
-        else:
-            os.close(create(temporary, mode))
-        yield temporary
-    except OSError as error:
-        raise explain_write_failure(path, error) from error
+        with writing(path):
+            if folder:
+                temporary.mkdir()
+            else:
+                os.close(create(temporary, mode))
+            yield temporary
     finally:
         _remove(temporary)
 
@@ -142,41 +138,30 @@ def create(path: Path, mode: int) -> int:
 @contextmanager
 def alone_with(path: Path, lock: Path) -> Iterator[None]:
     """Hold the lock of `path`. It ends with the process, even if that is killed; the lock file stays."""
-    held = FileLock(lock, timeout=0)
-    try:
-        held.acquire()
-    except Timeout as error:
-        raise StoreError(f"{path} is being worked on by another process: wait for it or end it.") from error
-    except OSError as error:
-        raise explain_write_failure(lock, error) from error
-    try:
+    with writing(lock):
+        try:
+            held = FileLock(lock, timeout=0).acquire()
+        except Timeout as error:
+            raise StoreError(f"{path} is being worked on by another process: wait for it or end it.") from error
+    with held:
         yield
-    finally:
-        held.release()
 
 
 def make_folder(path: Path) -> None:
-    try:
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in a sentence why a file or a folder cannot be written."""
+    try:
+        yield
     except OSError as error:
-        raise explain_write_failure(path, error) from error
-
-
-def explain_write_failure(path: Path, error: OSError) -> StoreError:
-    if error.errno in NO_ROOM:
-        return StoreError(
-            f"No room on the disk to write {path}: free some space, then repeat the command; "
-            "what was saved before is whole."
-        )
-    reason = error.strerror or str(error) or type(error).__name__  # libraries raise some without errno
-    return StoreError(f"Cannot write {path} ({reason}): choose another folder (--runs, -o) or fix it.")
-
-
-def _flush_folder(folder: Path) -> None:
-    """Flush the folder, so that the rename survives a power failure."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        if error.errno in NO_ROOM:
+            raise StoreError(
+                f"No room on the disk to write {path}: free some space, then repeat the command; "
+                "what was saved before is whole."
+            ) from error
+        reason = error.strerror or str(error) or type(error).__name__  # libraries raise some without errno
+        raise StoreError(f"Cannot write {path} ({reason}): choose another folder (--runs, -o) or fix it.") from error

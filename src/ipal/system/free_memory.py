@@ -16,7 +16,8 @@ def need(bytes: float, what: str, instead: str) -> None:
     """Raise an error if an allocation would not fit."""
     there = available()
     if there is not None and bytes > there:
-        raise CapacityError(f"{what} takes about {_size(bytes)} of memory, and {_size(there)} are free: {instead}.")
+        needed, free = (f"{size / 2**30:.1f} GiB" for size in (bytes, there))
+        raise CapacityError(f"{what} takes about {needed} of memory, and {free} are free: {instead}.")
 
 
 def _of_machine() -> int | None:
@@ -52,7 +53,3 @@ def _lines(path: str | Path) -> list[str]:
         return Path(path).read_text().splitlines()
     except OSError:
         return []
-
-
-def _size(bytes: float) -> str:
-    return f"{bytes / 2**30:.1f} GiB" if bytes < 2**50 else "more than a million GiB"

@@ -14,5 +14,4 @@ def need_extra(extra: str, *modules: str) -> None:
 
 
 def lacking(*modules: str) -> list[str]:
-    """Which of these modules are not installed."""
     return [name for name in modules if find_spec(name) is None]

@@ -17,11 +17,7 @@ class Registry(Mapping[str, Thing]):
     """All things of one kind, as methods; those of packages are in the group ipal.methods."""
 
     def __init__(
-        self,
-        kind: str,
-        own: Iterable[Thing],
-        is_one: Callable[[Any], bool],
-        check: Callable[[Any], object] = bool,
+        self, kind: str, own: Iterable[Thing], is_one: Callable[[Any], bool], check: Callable[[Any], object] = bool
     ) -> None:
         self.kind, self._is_one, self._check = kind, is_one, check
         self.own: dict[str, Thing] = {cast(Any, thing).name: thing for thing in own}

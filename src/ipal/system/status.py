@@ -43,5 +43,4 @@ class Status:
         self._progress.update(self._line, description=escape(text), completed=done)
 
     def keep(self, text: str) -> None:
-        """A line that stays."""
         self._console.print(text, soft_wrap=True, markup=False, highlight=False)

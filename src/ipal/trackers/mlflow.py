@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ipal.errors import StoreError
 from ipal.system.optional import need_extra
-from ipal.trackers.record import RunRecord, flat
+from ipal.trackers.record import RunRecord, cells
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -55,8 +55,8 @@ def _brought(client: "MlflowClient", record: RunRecord) -> str:
     experiment = client.get_experiment_by_name(EXPERIMENT)
     place = client.create_experiment(EXPERIMENT) if experiment is None else experiment.experiment_id
     known = client.search_runs([place], f"tags.{HASH} = '{record.digest}'")
-    facts = {_name(name): str(value)[:LONGEST] for name, value in flat(record.facts).items()}
-    settings = [Param(_name(name), str(value)[:LONGEST]) for name, value in flat(record.settings).items()]
+    facts = {_name(name): str(value)[:LONGEST] for name, value in cells(record.facts).items()}
+    settings = [Param(_name(name), str(value)[:LONGEST]) for name, value in cells(record.settings).items()]
     points = [(_name(name), *point) for name, points in record.series.items() for point in points]
     began, ended = (round(1000 * seconds) for seconds in (record.began, record.ended))
     made = str(client.create_run(place, began, {**facts, HASH: record.digest}, run_name=record.name).info.run_id)

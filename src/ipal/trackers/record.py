@@ -4,9 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from ipal.config import Tree
+from ipal.config import Tree, flat
 from ipal.evaluation.metrics import measured, stored_scores
 from ipal.runs.run_folder import RunFolder
 
@@ -32,7 +31,6 @@ class RunRecord:
 
 
 def read(folder: RunFolder) -> RunRecord:
-    """Read a finished run."""
     config, result, series = folder.config(), folder.result(), defaultdict[str, list[tuple[int, float]]](list)
 
     def add(group: str, step: int, values: Mapping[str, float | None]) -> None:
@@ -63,12 +61,7 @@ def read(folder: RunFolder) -> RunRecord:
     return RunRecord(folder.path.name, config.digest, began, ended, config.to_tree(), environment, series)
 
 
-def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Setting]:
+def cells(tree: Tree) -> dict[str, Setting]:
     """Leaves by their dotted names; what is not said is left out, and lists are text."""
-    leaves: dict[str, Setting] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            leaves |= flat(value, f"{before}{name}.")
-        elif value is not None:
-            leaves[before + name] = " ".join(map(str, value)) if isinstance(value, list) else value
-    return leaves
+    leaves = {name: value for name, value in flat(tree).items() if value is not None}
+    return {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in leaves.items()}

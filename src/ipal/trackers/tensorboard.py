@@ -10,7 +10,7 @@ from typing import Any
 
 from ipal.system.files import make_folder, write_atomically
 from ipal.system.optional import need_extra
-from ipal.trackers.record import RunRecord, flat
+from ipal.trackers.record import RunRecord, cells
 
 FILE = "events.out.tfevents.ipal"
 
@@ -36,9 +36,9 @@ def _events(record: RunRecord) -> Iterator[Any]:
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
     from tensorboard.plugins.text.summary_v2 import text_pb
 
-    rows = [f"| {name} | {value} |" for name, value in flat(record.facts).items()]
+    rows = [f"| {name} | {value} |" for name, value in cells(record.facts).items()]
     environment = text_pb("environment", "\n".join(["| what | value |", "|---|---|", *rows]))
-    settings = hparams_pb(flat(record.settings), trial_id=record.name, start_time_secs=record.began)
+    settings = hparams_pb(cells(record.settings), trial_id=record.name, start_time_secs=record.began)
     yield Event(wall_time=record.began, file_version="brain.Event:2")
     for summary in (settings, environment):
         yield Event(wall_time=record.began, summary=summary)

@@ -40,32 +40,25 @@ def track(record: RunRecord, out: str) -> str:
     make_folder(Path(out))
     with aside(Path(out) / record.name, folder=True) as temporary:
         try:
-            written = _written(record, temporary)
+            run = wandb.init(
+                project=PROJECT,
+                id=record.digest,
+                name=record.name,
+                config={**record.settings, "environment": record.facts},
+                dir=str(temporary),
+                settings=wandb.Settings(**SETTINGS),
+            )
+            for group in {name.partition("/")[0] for name in record.series}:
+                run.define_metric(f"{group}/*", step_metric=STEPS.get(group, "task"))
+            for row in _rows(record):
+                run.log(row)
+            run.finish()
         except wandb.Error as error:
             raise StoreError(f"Weights & Biases cannot write to {out}: {error}") from error
         for folder in Path(out).glob(f"offline-run-*-{record.digest}"):
             shutil.rmtree(folder)
+        written = Path(run.dir).parent
         return str(written.rename(Path(out) / written.name))
-
-
-def _written(record: RunRecord, folder: Path) -> Path:
-    """Write a run somewhere below a folder."""
-    import wandb
-
-    run = wandb.init(
-        project=PROJECT,
-        id=record.digest,
-        name=record.name,
-        config={**record.settings, "environment": record.facts},
-        dir=str(folder),
-        settings=wandb.Settings(**SETTINGS),
-    )
-    for group in {name.partition("/")[0] for name in record.series}:
-        run.define_metric(f"{group}/*", step_metric=STEPS.get(group, "task"))
-    for row in _rows(record):
-        run.log(row)
-    run.finish()
-    return Path(run.dir).parent
 
 
 def _rows(record: RunRecord) -> list[dict[str, float]]:

@@ -16,6 +16,7 @@ in .verified.json: a large graph is read through again only where one of them di
 import json
 import os
 from contextlib import suppress
+from os.path import isfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -31,7 +32,7 @@ from ipal.data.graph import Features, Graph
 from ipal.errors import DataError, StoreError
 from ipal.system.arrays import mapped
 from ipal.system.documents import Record, read_json
-from ipal.system.files import aside, is_file, make_folder, write_atomically
+from ipal.system.files import aside, make_folder, write_atomically
 
 META, VERIFIED = "meta.json", ".verified.json"
 AGAIN = "write the folder again with 'ipal data --convert'"
@@ -55,7 +56,7 @@ class Meta(Record):
 
 
 def holds_graph(path: Path) -> bool:
-    return is_file(path / META)
+    return isfile(path / META)
 
 
 def write_folder(path: Path, dataset: Dataset) -> None:
@@ -149,7 +150,7 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
 
 
 def _has(path: Path, name: str) -> bool:
-    return is_file(path / f"{name}.npy")
+    return isfile(path / f"{name}.npy")
 
 
 def _fits(is_so: Any, file: Path) -> None:

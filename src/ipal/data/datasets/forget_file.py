@@ -10,6 +10,7 @@ Plain arrays only; what the model makes of them is the learner's affair.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from ipal.data.datasets.readers import read_arrays
 from ipal.data.graph_data import GraphData, node_numbers
 from ipal.data.labels import file_labels, labelled
 from ipal.errors import DataError
-from ipal.system.files import is_file
 
 
 def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
@@ -33,7 +33,7 @@ def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
             f"{path} has no features (x): those that 'ipal run' makes up for such a graph depend on all of its nodes, "
             "so that nothing learned from them can be taken away exactly."
         )
-    marks = read_arrays(path, ["train", "forget", "new_y"]) if path.suffix == ".npz" and is_file(path) else {}
+    marks = read_arrays(path, ["train", "forget", "new_y"]) if path.suffix == ".npz" and isfile(path) else {}
     n = dataset.graph.num_nodes
     train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(dataset.y)
     if not train.any():

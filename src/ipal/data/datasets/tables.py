@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain
+from os.path import isfile
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -29,7 +30,7 @@ from ipal.data.labels import WHOLE, is_missing, truth_as_numbers, written
 from ipal.data.names import TABLES
 from ipal.errors import DataError, say_unused, shortened
 from ipal.system import free_memory
-from ipal.system.files import is_file, open_plain
+from ipal.system.files import open_plain
 from ipal.system.optional import need_extra
 
 MOST_LETTERS = 1000
@@ -229,7 +230,7 @@ class Roles:
 def pair_in(folder: Path) -> list[Path]:
     """The tables of a folder: nodes.csv or nodes.parquet, and the same for edges; none where one is missing."""
     paths = ([folder / f"{stem}{kind}" for kind in TABLES] for stem in ("nodes", "edges"))
-    found = [next(filter(is_file, some), None) for some in paths]
+    found = [next(filter(isfile, some), None) for some in paths]
     return [path for path in found if path] if all(found) else []
 
 

@@ -1,7 +1,6 @@
-"""The tests of runs whose steps are stacked: their models predict together."""
+"""Several models predict together, as those of runs whose steps are stacked."""
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -15,13 +14,12 @@ from ipal.nn.embed import fits
 
 def predict_together(models: Sequence[Model]) -> Callable[[Graph, Tensor], Sequence[Prediction]]:
     """How models predict some nodes of a graph: as one where they are alike, else one by one."""
-    first, methods = models[0], [model.method for model in models]
-    mapped = None
-    if all(isinstance(method, Trained) for method in methods):
-        trained = cast(list[Trained], methods)
+    first, mapped = models[0], None
+    methods = [model.method for model in models if isinstance(model.method, Trained)]
+    if len(methods) == len(models) and are_alike(methods, [model.state for model in models]):
         networks = [model.network for model in models if model.network is not None]
-        if are_alike(trained, [model.state for model in models]) and "attention" not in networks[0].encoder.needs:
-            mapped = Mapped(trained, [[one] for one in networks], [model.state.memory for model in models])
+        if "attention" not in networks[0].encoder.needs:
+            mapped = Mapped(methods, [[one] for one in networks], [model.state.memory for model in models])
 
     @torch.no_grad()
     def predictions(graph: Graph, nodes: Tensor) -> Sequence[Prediction]:
