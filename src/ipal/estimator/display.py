@@ -1,4 +1,4 @@
-"""How learners are shown: their documentation, as a line of text, and a line that says how far a task has come."""
+"""How learners are shown: their documentation, a model in a line, and a line that says how far a task has come."""
 
 import inspect
 import sys
@@ -11,9 +11,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ipal.backend.finite import read_terms
+from ipal.config import attribute_docs
 from ipal.engine.trainer import Epoch
 from ipal.estimator.model import Model
-from ipal.estimator.settings import LearnerConfig, own_settings, setting_docs, settings_model, shared_settings
+from ipal.estimator.settings import LearnerConfig, TrainedSettings, own_settings, settings_model, shared_settings
 from ipal.methods.base import Method, Terms
 
 ATTRIBUTES = """Attributes
@@ -36,15 +37,9 @@ Examples
 """
 
 
-def as_text(config: LearnerConfig) -> str:
-    """The class with the settings that differ from its own: `IPAL(gamma=0.7)`."""
-    set_by_hand = ", ".join(f"{name}={value!r}" for name, value in _set_by_hand(config).items())
-    return f"{type(config.method).__name__}({set_by_hand})"
-
-
 def in_words(model: Model) -> str:
     """What a model is, in a line: its encoder, epochs, the first numbers among its settings, and those set by hand."""
-    config, by_hand = model.config, _set_by_hand(model.config)
+    config = model.config
     own = {name: getattr(config.method, name) for name in own_settings(type(config.method))}
     own |= model.method.chosen(model.state.memory)
     numbers = [name for name, value in own.items() if isinstance(value, int | float | tuple) and value is not True]
@@ -55,7 +50,7 @@ def in_words(model: Model) -> str:
         words += [f"{name} {_number(value)}" for name in ("steps", "restart") if (value := getattr(encoder, name))]
         words.append(f"{config.epochs:,} epochs")
     first = numbers[: 4 if model.network is None else 2]
-    words += [f"{name} {_number(own[name])}" for name in own if name in first or name in by_hand]
+    words += [f"{name} {_number(own[name])}" for name in own if name in first or name in config.by_hand]
     return f"{model.name}: {', '.join(words)}"
 
 
@@ -65,12 +60,6 @@ def _number(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,g}"
-
-
-def _set_by_hand(config: LearnerConfig) -> dict[str, Any]:
-    """Settings that are not the method's own."""
-    fields = settings_model(type(config.method)).model_fields
-    return {name: value for name, value in config.given.items() if value != fields[name].get_default()}
 
 
 @contextmanager
@@ -115,7 +104,7 @@ def class_signature(method: type[Method]) -> inspect.Signature:
 
 def class_doc(method: type[Method]) -> str:
     """What the method is, its source, and every parameter with type, default and meaning."""
-    docs = setting_docs(method)
+    docs = attribute_docs(TrainedSettings) | attribute_docs(method)
     listed = "\n".join(
         f"{name} : {type_in_words(field.annotation)}, default={field.default!r}\n"
         f"    {' '.join(docs.get(name, '').split())}"

@@ -161,6 +161,8 @@ def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = 
 
     Raises
     ------
+    DataError
+        If the class to compare with was never learned, or is the predicted one.
     NonFiniteError
         If the scores of the node cannot be computed.
     """

@@ -24,14 +24,7 @@ from ipal.estimator.settings import LearnerConfig, learner_config
 from ipal.methods.base import Method, Trained
 from ipal.nn.encoders import ENCODERS
 from ipal.state.snapshot import Snapshot, laid_out
-from ipal.state.value import (
-    Sizes,
-    State,
-    load_generator,
-    load_network,
-    load_optimizer,
-    unflatten,
-)
+from ipal.state.value import Sizes, State, load_generator, load_network, load_optimizer, unflatten
 
 MOST_LETTERS = 2**26
 """Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
@@ -78,7 +71,7 @@ def save(model: Model, path: str | Path, *, moments: bool = False) -> None:
 
 def reduced(model: Model) -> tuple[Any, ...]:
     """A model for Python's own pickle, which hands it to other processes: all that its file would hold."""
-    return of_snapshot, (type(model.method), snapshot(model, moments=True), "The pickled model", str(model.device))
+    return loaded, (snapshot(model, moments=True), "The pickled model", str(model.device), type(model.method))
 
 
 copyreg.pickle(Model, reduced)
@@ -87,25 +80,22 @@ copyreg.pickle(Model, reduced)
 # ---------------------------------------------------------------------- to a model
 
 
-def load(path: str | Path, *, device: str = "cpu") -> Model:
-    """A saved model of any method."""
-    return loaded(Snapshot.load(Path(path)), path, device=device)
+def load(path: str | Path, *, device: str = "cpu", method: type[Method] | None = None) -> Model:
+    """A saved model, of any method unless one is given."""
+    return loaded(Snapshot.load(Path(path)), path, device, method)
 
 
-def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
-    """The model of a file that was read, of any method."""
+def loaded(read: Snapshot, path: str | Path, device: str = "cpu", method: type[Method] | None = None) -> Model:
+    """The model of a file that was read, of any method unless one is given."""
     name = read.facts.get("method")
-    if not isinstance(name, str) or name not in METHODS:
-        raise StoreError(
-            f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: install the "
-            "package that has it."
-        )
-    return of_snapshot(METHODS[name], read, path, device)
-
-
-def of_snapshot(method: type[Method], read: Snapshot, path: str | Path, device: str) -> Model:
-    """The model of a file that was read."""
-    if (name := read.facts.get("method")) != method.name:
+    if method is None:
+        if not isinstance(name, str) or name not in METHODS:
+            raise StoreError(
+                f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: install the "
+                "package that has it."
+            )
+        method = METHODS[name]
+    if name != method.name:
         raise StoreError(f"{path} holds a model of the method '{str(name)[:60]}', not '{method.name}': use ipal.load.")
     given = read.facts.get("settings")
     try:
@@ -153,7 +143,7 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
     tensors = {name: laid_out(tensor) for name, tensor in read.tensors.items()}
     try:
         found = Facts.model_validate(read.facts)
-        require(found.method == config.name, f"it is of the method '{found.method[:60]}'")
+        require(found.method == config.method.name, f"it is of the method '{found.method[:60]}'")
         for name in not_finite(tensors):
             raise MisfitError(f"'{name}' holds NaN or infinite numbers")
         model = _restored(config, tensors, found, runtime, whole)

@@ -95,11 +95,6 @@ class Model:
     def device(self) -> torch.device:
         return self.runtime.device
 
-    @property
-    def stores_exemplars(self) -> bool:
-        """Whether raw nodes are kept."""
-        return self.method.keeps != "statistics"
-
     @cached_property
     def lessons(self) -> tuple[Event, ...]:
         """The graphs that it learned, in their order."""
@@ -194,7 +189,7 @@ class Model:
     def calibrating_power(self) -> float:
         """The power that probabilities are raised to."""
         known = self.usable_calibration
-        return 1.0 if self.leaves_one_out or not known else known.power(self.nodes_of_classes())
+        return 1.0 if isinstance(self.method, LeavesOneOut) or not known else known.power(self.nodes_of_classes())
 
     @property
     def usable_calibration(self) -> Calibration:
@@ -206,11 +201,6 @@ class Model:
     def keeps_classes(self) -> bool:
         """Whether something is kept of every class, so that nodes of earlier tasks are known to lie where they did."""
         return self.method.statistics(self.state.memory) is not None
-
-    @property
-    def leaves_one_out(self) -> bool:
-        """Whether it is calibrated by leaving out one training node at a time, without a copy."""
-        return isinstance(self.method, LeavesOneOut)
 
     def usual_margins(self) -> UsualMargins:
         """Margins of nodes of each class by what is kept of it."""
@@ -288,7 +278,7 @@ class Model:
             "items": always,
             "bytes": sum(item["bytes"] for item in always),
             "only_while_learning": [item for item in items if item["kind"] in LEARNING],
-            "stores_exemplars": self.stores_exemplars,
+            "stores_exemplars": self.method.keeps != "statistics",
             "stores_all_tasks": self.method.keeps == "everything",
             "nodes_behind_class": self.nodes_behind_class(),
         }
@@ -299,15 +289,7 @@ class Model:
 
 def setup(config: LearnerConfig, num_features: int, runtime: Runtime) -> Setup:
     """What tasks are learned with."""
-    return Setup(
-        runtime,
-        num_features,
-        config.seed,
-        config.encoder,
-        config.train,
-        config.batch,
-        config.test_graph,
-    )
+    return Setup(runtime, num_features, config.seed, config.encoder, config.train, config.batch, config.test_graph)
 
 
 def empty_model(config: LearnerConfig, graph: Graph, runtime: Runtime) -> Model:
@@ -339,7 +321,7 @@ class Learning:
         names, nodes, mark = np.unique(self.task.labels), len(self.task.nodes), fingerprint(self.task)
         event = Event.of("learned", names, nodes=nodes, time=self.time, fingerprint=mark, directed=self.model.directed)
         model = replace(self.model, state=state, history=(*self.model.history, event))
-        if not model.leaves_one_out:
+        if not isinstance(model.method, LeavesOneOut):  # calibrated as the task began
             return model
         return replace(model, calibration=calibrated(model, self.task, len(self.model.lessons)))
 
@@ -371,12 +353,12 @@ def begin_learning(
     if first_epoch:
         if not set(np.unique(task.labels).tolist()) <= set(model.labels):
             raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
-        return Learning(model, task, executor or Automatic(), first_epoch, time)
-    begun = replace(model, state=begin_task(model.method, model.state, task, model.setup))
-    model.method.check_classes(len(begun.labels))
-    if not begun.leaves_one_out:
-        begun = replace(begun, calibration=calibrated(begun, task, len(model.lessons)))
-    return Learning(begun, task, executor or Automatic(), time=time)
+    else:
+        model = replace(model, state=begin_task(model.method, model.state, task, model.setup))
+        model.method.check_classes(len(model.labels))
+        if not isinstance(model.method, LeavesOneOut):
+            model = replace(model, calibration=calibrated(model, task, len(model.lessons)))
+    return Learning(model, task, executor or Automatic(), first_epoch, time)
 
 
 class Fitted(Protocol):
