@@ -7,6 +7,7 @@ float32.
 
 from collections.abc import Collection
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,15 +111,15 @@ def departure_of(data: "Data | GraphData") -> tuple[Task, Nodes]:
     return task, np.flatnonzero(np.zeros(n) if mask is None else given_mask(mask, n, "forget_mask"))
 
 
-def correction_of(data: "Data | GraphData") -> tuple[Task, Labels]:
-    """A training view, and what its nodes should have been learned as (`new_y`)."""
+def correction_of(data: "Data | GraphData") -> tuple[Task, Task]:
+    """A training view, and the one that should have been learned (`new_y`)."""
     task, new = task_of(data), getattr(data, "new_y", None)
     if new is None:
         raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
     labels = one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
     if not _may_teach(data, labels).all():
         raise DataError("data.new_y has no label for a node in train_mask: use ipal.forget_rows for such nodes.")
-    return task, _plain_labels(labels)
+    return task, replace(task, labels=_plain_labels(labels))
 
 
 def _labels(data: Any, n: int) -> NDArray[Any]:
