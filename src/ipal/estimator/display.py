@@ -8,7 +8,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from ipal.backend.finite import read_terms
 from ipal.config import attribute_docs
@@ -90,29 +89,19 @@ def progress(config: LearnerConfig, task: str) -> Iterator[Callable[[Epoch], obj
 # ---------------------------------------------------------------------- the class of a method's learners
 
 
-def _parameters(method: type[Method]) -> dict[str, FieldInfo]:
-    """All settings, the method's own first."""
-    fields = settings_model(method).model_fields
-    return {name: fields[name] for name in [*own_settings(method), *shared_settings(method)]}
-
-
-def class_signature(method: type[Method]) -> inspect.Signature:
-    """All settings by name, with their defaults."""
-    kind, parameters = inspect.Parameter.KEYWORD_ONLY, _parameters(method).items()
-    return inspect.Signature([inspect.Parameter(name, kind, default=field.default) for name, field in parameters])
-
-
-def class_doc(method: type[Method]) -> str:
-    """What the method is, its source, and every parameter with type, default and meaning."""
+def documented(method: type[Method]) -> tuple[str, inspect.Signature]:
+    """What the method is, its source, and every parameter with type, default and meaning; and the parameters alone."""
     docs = attribute_docs(TrainedSettings) | attribute_docs(method)
-    listed = "\n".join(
-        f"{name} : {type_in_words(field.annotation)}, default={field.default!r}\n"
-        f"    {' '.join(docs.get(name, '').split())}"
-        for name, field in _parameters(method).items()
-    )
+    parameters, listed = list[inspect.Parameter](), ""
+    for name in [*own_settings(method), *shared_settings(method)]:
+        field = settings_model(method).model_fields[name]
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default))
+        listed += f"{name} : {type_in_words(field.annotation)}, default={field.default!r}\n"
+        listed += f"    {' '.join(docs.get(name, '').split())}\n"
     about = inspect.cleandoc(method.__doc__ or "")
     source = inspect.cleandoc(sys.modules[method.__module__].__doc__ or "")
-    return f"{about}\n\n{source}\n\nParameters\n----------\n{listed}\n\n{ATTRIBUTES.format(name=method.__name__)}"
+    text = f"{about}\n\n{source}\n\nParameters\n----------\n{listed}\n{ATTRIBUTES.format(name=method.__name__)}"
+    return text, inspect.Signature(parameters)
 
 
 def type_in_words(hint: Any) -> str:

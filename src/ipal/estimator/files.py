@@ -146,8 +146,7 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
         require(found.method == config.method.name, f"it is of the method '{found.method[:60]}'")
         for name in not_finite(tensors):
             raise MisfitError(f"'{name}' holds NaN or infinite numbers")
-        model = _restored(config, tensors, found, runtime, whole)
-        identity = model.method.identity(model.state.memory)
+        return _restored(config, tensors, found, runtime, whole)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]
@@ -158,12 +157,6 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
     except (MisfitError, RuntimeError, ConfigError) as error:  # of facts that are nested too deeply, too
         reason = (str(error).splitlines() or ["it cannot be restored"])[0][:200].rstrip(".")
         raise StoreError(f"{source} does not fit this model: {reason}.") from error
-    if identity != found.identity:
-        raise StoreError(
-            "This installation draws other random directions than the one that made the model: "
-            "use the version of numpy that it was made with."
-        )
-    return model
 
 
 def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, runtime: Runtime, whole: bool) -> Model:
@@ -200,6 +193,11 @@ def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, r
     known = (found.num_features, tuple(found.columns), found.directed, tuple(found.history))
     model = Model(config, runtime, state, calibration, *known)
     check_same(tensors, {**model.tensors(), "generator": tensors["generator"]})
+    if method.identity(memory) != found.identity:
+        raise StoreError(
+            "This installation draws other random directions than the one that made the model: "
+            "use the version of numpy that it was made with."
+        )
     return model
 
 

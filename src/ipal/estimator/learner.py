@@ -14,7 +14,7 @@ from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, NotFittedError, Qualified
 from ipal.estimator import files
 from ipal.estimator.convert.pyg import labels_to_score, task_of
-from ipal.estimator.display import class_doc, class_signature, progress
+from ipal.estimator.display import documented, progress
 from ipal.estimator.history import fingerprint, now
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.open_world import unknown
@@ -45,7 +45,7 @@ class Learner:
         super().__init_subclass__(**options)
         if method is not None:
             cls._method = method
-            cls.__doc__, cls.__signature__ = class_doc(method), class_signature(method)  # type: ignore[attr-defined]
+            cls.__doc__, cls.__signature__ = documented(method)  # type: ignore[attr-defined]
 
     def __init__(self, *unnamed: Any, **settings: Any) -> None:
         if not hasattr(type(self), "_method"):
@@ -166,8 +166,7 @@ class Learner:
         ndarray of shape (n_nodes, n_classes)
             Columns are in the order of `classes_`.
         """
-        model = self.model_
-        return model.predict_graph(model.checked(data)).scores.cpu().numpy()
+        return self.model_.predict_graph(data).scores.cpu().numpy()
 
     def score(self, data: "Data", mask: Any = None) -> float:
         """Share of labelled nodes whose class is predicted rightly.

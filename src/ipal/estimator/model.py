@@ -50,8 +50,6 @@ class Prediction(NamedTuple):
 
     labels: Labels
     """The likeliest class of every node."""
-    embeddings: Tensor | None
-    """None for methods whose features never move."""
     scores: Tensor
     """(nodes, classes), higher is likelier."""
 
@@ -150,11 +148,11 @@ class Model:
         at = slice(None) if nodes is None else nodes.to(f.device)
         return Outputs(f[at], scores[at])
 
-    def predict_graph(self, graph: Graph, nodes: Tensor | None = None) -> Prediction:
+    @torch.no_grad()
+    def predict_graph(self, data: Any, nodes: Tensor | None = None) -> Prediction:
         """The one way from a graph to labels."""
-        with torch.no_grad():
-            f, scores = self.forward(self.checked(graph), nodes)
-            return Prediction(self.likeliest(scores), f, scores)
+        scores = self.forward(self.checked(data), nodes).scores
+        return Prediction(self.likeliest(scores), scores)
 
     def likeliest(self, scores: Tensor) -> Labels:
         """The label with the highest score, row by row."""
@@ -173,12 +171,12 @@ class Model:
         scores = self.forward(graph, nodes).scores
         return scores, self.calibrated(self.probabilities(scores, graph, nodes))
 
+    @torch.no_grad()
     def predict_proba(self, data: Any) -> NDArray[np.float32]:
         """Calibrated probabilities of every class, for every node."""
-        with torch.no_grad():
-            _, found = self.scores_and_probabilities(self.checked(data))
-            check_scores(found)
-            return found.cpu().numpy()
+        _, found = self.scores_and_probabilities(self.checked(data))
+        check_scores(found)
+        return found.cpu().numpy()
 
     def calibrated(self, probabilities: Tensor) -> Tensor:
         """Probabilities that say how often they are right, as far as held-out nodes can show."""

@@ -53,7 +53,7 @@ def evaluate_all(
             row.validation.append(score(predictions(model, found, validation, split.classes), validation.labels))
             row.test.append(score(taken_for, test.labels))
             counts.update(zip(test.labels.tolist(), taken_for.tolist(), strict=True))
-        if last[key] == number:  # embeddings of a large graph are large
+        if last[key] == number:  # scores of a large graph are large
             del predicted[key]
     for row, counts in zip(rows, pairs, strict=True):
         row.confusion = confusion(counts)

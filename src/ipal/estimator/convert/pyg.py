@@ -49,12 +49,10 @@ def both_ways(data: "Data") -> "Data":
     """The same graph with every edge in both directions; the one passed in where they are there, or nothing is."""
     if getattr(data, "x", None) is None or graph_of(data).symmetric:
         return data
-    made, graph = copy(data), graph_of(data, undirected=True)
+    graph = graph_of(data, undirected=True)
     weights = None if graph.edge_weight is None else torch.from_numpy(graph.edge_weight)
     edges = {"edge_index": torch.from_numpy(graph.edges), "edge_weight": weights}
-    for name, value in (edges | dict.fromkeys(NOT_USED)).items():
-        made[name] = value
-    return made
+    return copy(data).update(edges | dict.fromkeys(NOT_USED))
 
 
 def _edges(data: Any) -> tuple[NDArray[Any], Given]:
