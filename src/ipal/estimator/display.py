@@ -86,9 +86,6 @@ def progress(config: LearnerConfig, task: str) -> Iterator[Callable[[Epoch], obj
         status.keep(f"{task}, {status.seconds:.1f} s")
 
 
-# ---------------------------------------------------------------------- the class of a method's learners
-
-
 def documented(method: type[Method]) -> tuple[str, inspect.Signature]:
     """What the method is, its source, and every parameter with type, default and meaning; and the parameters alone."""
     docs = attribute_docs(TrainedSettings) | attribute_docs(method)

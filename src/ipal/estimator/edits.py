@@ -82,13 +82,11 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
     model = model_of(learner)
     if isinstance(labels, str) or not isinstance(labels, Iterable) or not getattr(labels, "ndim", 1):
         raise DataError(f"Name the classes in a list, as ['a', 'b'], not as {shortened(labels)}.")
-    some, into = list(dict.fromkeys(map(_label, labels))), _label(into)
+    some, into = list(dict.fromkeys(model.labels[_known(model, one)] for one in labels)), _label(into)
     if not isinstance(model.method, MergesClasses):
         raise _inexact(model, "merge classes")
     if len(some) < 2:
         raise DataError("Name at least two classes to be merged into one.")
-    for label in some:
-        _known(model, label)
     into = into if into in some else _new(model, into)
     named = [into if label in some else label for label in model.labels]
     rest = list(dict.fromkeys(named))
@@ -219,7 +217,7 @@ def _departed(learner: Learner, data: Any, *, from_graph: bool) -> Learner:
     pairs = []
     for task, leaving in departures:
         rest = _chosen(task, ~np.isin(task.nodes, leaving))
-        if from_graph and len(leaving) and len(rest.nodes):
+        if from_graph and len(rest.nodes):
             stay = np.setdiff1d(np.arange(task.graph.num_nodes), leaving)
             graph = task.graph.induced(stay, model.runtime.budget)
             rest = Task(graph, np.searchsorted(stay, rest.nodes), rest.labels)

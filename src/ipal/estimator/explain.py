@@ -6,7 +6,7 @@ two.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +20,6 @@ from ipal.errors import DataError, NonFiniteError
 from ipal.estimator.convert.pyg import single
 from ipal.estimator.evidence import FixedDivisors, NodeEvidence
 from ipal.estimator.model import Fitted, Model, model_of
-from ipal.methods.base import Compute
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
@@ -170,9 +169,9 @@ def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = 
     graph = model.checked(data)
     number = int(data.nodes([name])[0]) if isinstance(data, GraphData) else name
     part = neighbourhood(graph, [number], model.reach)
-    rows = NodeEvidence(part.graph, int(part.nodes[0]), model.runtime)
+    rows: Any = NodeEvidence(part.graph, int(part.nodes[0]), model.runtime)
     with FixedDivisors():
-        (found,) = model.forward(part.graph, compute=cast(Compute, rows)).scores
+        (found,) = model.forward(part.graph, compute=rows).scores
     scores = found.detach().double().cpu()
     if not scores.isfinite().all():
         raise NonFiniteError(f"the scores of node {name} cannot be computed")

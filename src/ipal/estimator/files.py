@@ -30,9 +30,6 @@ MOST_LETTERS = 2**26
 """Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
 
 
-# ---------------------------------------------------------------------- from a model
-
-
 def snapshot(model: Model, *, moments: bool = False) -> Snapshot:
     """What a model file holds.
 
@@ -49,7 +46,6 @@ def checkpoint(model: Model) -> Snapshot:
 
 
 def facts(model: Model) -> dict[str, Any]:
-    """The plain data of a model."""
     state = model.state
     return {
         "method": model.name,
@@ -75,9 +71,6 @@ def reduced(model: Model) -> tuple[Any, ...]:
 
 
 copyreg.pickle(Model, reduced)
-
-
-# ---------------------------------------------------------------------- to a model
 
 
 def load(path: str | Path, *, device: str = "cpu", method: type[Method] | None = None) -> Model:

@@ -1,7 +1,6 @@
 """`graph_from`: a graph from what people have."""
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -130,9 +129,10 @@ def _columns(table: Any) -> dict[str, Any]:
         pairs += [(str(name), table[name]) for name in table.columns]
     else:
         raise DataError(f"A table cannot be made of a {type(table).__name__}: pass {READS}.")
-    name, count = Counter(name for name, _ in pairs).most_common(1)[0] if pairs else ("", 0)
-    if count > 1:
-        raise DataError(f"A table has two columns called {shortened(name)}: give each a name of its own.")
+    names = [name for name, _ in pairs]
+    if len({*names}) < len(names):
+        twice = max(names, key=names.count)
+        raise DataError(f"A table has two columns called {shortened(twice)}: give each a name of its own.")
     return dict(pairs)
 
 
