@@ -157,8 +157,7 @@ class Model:
     def likeliest(self, scores: Tensor) -> Labels:
         """The label with the highest score, row by row."""
         check_scores(scores)
-        labels: Labels = self.classes_[scores.argmax(dim=-1).cpu().numpy()]
-        return labels
+        return np.asarray(self.classes_[scores.argmax(dim=-1).cpu().numpy()])
 
     def probabilities(
         self, scores: Tensor, graph: Graph, nodes: Tensor | None = None, compute: Compute | None = None
@@ -310,9 +309,8 @@ class Learning:
 
     def epochs(self) -> Generator[Epoch, None, State]:
         """The epochs of the task that are left."""
-        return fit_task(
-            self.model.method, self.model.state, self.task, self.model.setup, self.executor, self.first_epoch
-        )
+        model = self.model
+        return fit_task(model.method, model.state, self.task, model.setup, self.executor, self.first_epoch)
 
     def finish(self, state: State) -> Model:
         """The model after the task."""

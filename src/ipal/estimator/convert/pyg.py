@@ -188,9 +188,8 @@ def as_numpy(values: Any, name: str) -> NDArray[Any]:
     """A dense array; sparse ones are filled in."""
     try:
         if isinstance(values, torch.Tensor):
-            values = values.detach().cpu().to_dense().resolve_conj().resolve_neg()
             has_twin = values.dtype in (torch.float32, torch.float64) or not values.is_floating_point()
-            values = values.numpy() if has_twin else values.float().numpy()
+            values = (values.to_dense() if has_twin else values.to_dense().float()).numpy(force=True)
         array: NDArray[Any] = values.toarray() if sp.issparse(values) else np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
         raise DataError(f"{name} cannot be made an array: it needs values, in rows of the same length.") from error
@@ -225,8 +224,7 @@ def given_features(x: Any, name: str = "data.x") -> Features:
 
 def single(given: Any, what: str) -> Any:
     """A label or a node that was given: one value, not several."""
-    is_single = isinstance(given, np.generic | np.ndarray | torch.Tensor) and given.ndim == 0
-    value = given.item() if is_single else given
+    value = given.item() if getattr(given, "ndim", None) == 0 else given
     if not isinstance(value, int | float | str):
         raise DataError(f"{what} is named by a whole number or a string, not by {shortened(given)}.")
     return value
