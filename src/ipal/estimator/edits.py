@@ -393,7 +393,6 @@ def _addressed(model: Model) -> dict[str, Any]:
 
 
 def _label(given: Any) -> Any:
-    """A label that was given."""
     label = single(given, "A class")
     if isinstance(label, bool):  # equal to 1 and 0
         raise DataError(f"{label} is no class: name one by its number or its string.")

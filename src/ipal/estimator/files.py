@@ -26,9 +26,6 @@ from ipal.nn.encoders import ENCODERS
 from ipal.state.snapshot import Snapshot, laid_out
 from ipal.state.value import Sizes, State, load_generator, load_network, load_optimizer, unflatten
 
-MOST_LETTERS = 2**26
-"""Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
-
 
 def snapshot(model: Model, *, moments: bool = False) -> Snapshot:
     """What a model file holds.
@@ -123,7 +120,8 @@ class Facts(BaseModel):
             raise ValueError("the columns are not as many as the features")
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("the labels name a class twice")
-        if len(self.labels) * max(len(label) if isinstance(label, str) else 1 for label in self.labels) > MOST_LETTERS:
+        letters = max(len(label) if isinstance(label, str) else 1 for label in self.labels)
+        if len(self.labels) * letters > 2**26:  # in an array each is as long as the longest, four bytes a letter
             raise ValueError("the labels are too long")
         return self
 

@@ -236,7 +236,6 @@ class Model:
         return self.usable_calibration.count.sum(dim=0) if kept is None else kept.count.cpu()
 
     def embed(self, graph: Graph) -> Tensor:
-        """Embedding of every node."""
         if isinstance(self.method, OnePass):
             return self.method.embed(self.state.memory, graph, self.compute)
         assert self.network is not None, "it has been trained"
@@ -285,7 +284,6 @@ class Model:
 
 
 def setup(config: LearnerConfig, num_features: int, runtime: Runtime) -> Setup:
-    """What tasks are learned with."""
     return Setup(runtime, num_features, config.seed, config.encoder, config.train, config.batch, config.test_graph)
 
 
@@ -313,7 +311,6 @@ class Learning:
         return fit_task(model.method, model.state, self.task, model.setup, self.executor, self.first_epoch)
 
     def finish(self, state: State) -> Model:
-        """The model after the task."""
         names, nodes, mark = np.unique(self.task.labels), len(self.task.nodes), fingerprint(self.task)
         event = Event.of("learned", names, nodes=nodes, time=self.time, fingerprint=mark, directed=self.model.directed)
         model = replace(self.model, state=state, history=(*self.model.history, event))

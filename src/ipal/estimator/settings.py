@@ -71,7 +71,6 @@ class LearnerConfig(TrainedSettings):
         return self.train.epochs if isinstance(self.method, Trained) else 0
 
     def plain(self) -> dict[str, Any]:
-        """All settings as plain data."""
         found = settings_model(type(self.method)).model_validate(self.given).model_dump(mode="json")
         return found | ({"encoder": self.encoder.model_dump(mode="json")} if "encoder" in found else {})
 
