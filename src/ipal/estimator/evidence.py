@@ -41,8 +41,8 @@ class NodeEvidence(TensorCompute):
     """What a method computes with for one node, from values that a score can be divided among."""
 
     def __init__(self, graph: Graph, node: int, runtime: Runtime) -> None:
-        _need(64 * (graph.x.nnz if isinstance(graph.x, sp.csr_array) else graph.x.size), graph)
         self.graph, self.node, self.runtime = graph, node, runtime
+        self._need(64 * (graph.x.nnz if isinstance(graph.x, sp.csr_array) else graph.x.size))
         self.x = sp.csr_array(graph.x).astype(np.float64)
         self.x.eliminate_zeros()
         self.values = torch.tensor(self.x.data, requires_grad=True)
@@ -79,10 +79,14 @@ class NodeEvidence(TensorCompute):
 
     def features(self, like: Tensor) -> Tensor:
         """Features of all nodes as a sparse tensor, whose products are differentiated."""
-        _need(8 * self.x.shape[0] * self.x.shape[1], self.graph)
+        self._need(8 * self.x.shape[0] * self.x.shape[1])
         values = self.values.to(like.dtype)
         found = torch.sparse_coo_tensor(self.places, values, self.x.shape, check_invariants=False, is_coalesced=True)
         return found.to(like.device)
+
+    def _need(self, bytes: int) -> None:
+        what = f"The explanation of a node with {self.graph.num_nodes} nodes within reach"
+        free_memory.need(bytes, what, "explain one with fewer neighbours")
 
 
 class FixedDivisors(TorchFunctionMode):
@@ -101,8 +105,3 @@ def _normalised(values: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: f
     centred = values - values.mean(dim=1, keepdim=True)
     deviation = (centred.square().mean(dim=1, keepdim=True) + eps).sqrt().detach()
     return centred / deviation * weight + bias
-
-
-def _need(bytes: int, graph: Graph) -> None:
-    what = f"The explanation of a node with {graph.num_nodes} nodes within reach"
-    free_memory.need(bytes, what, "explain one with fewer neighbours")

@@ -349,12 +349,8 @@ class Learner:
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags  # it takes a second to import
 
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=True),
-            classifier_tags=ClassifierTags(),
-            input_tags=InputTags(two_d_array=False),
-        )
+        inputs = InputTags(two_d_array=False)
+        return Tags("classifier", TargetTags(required=True), classifier_tags=ClassifierTags(), input_tags=inputs)
 
     def __repr__(self) -> str:
         by_hand = ", ".join(f"{name}={value!r}" for name, value in self._config.by_hand.items())
