@@ -76,7 +76,7 @@ def _edges(data: Any) -> tuple[NDArray[Any], Given]:
 def task_of(data: "Data | GraphData") -> Task:
     """A training view: the nodes in `train_mask` that have a label; other labels are not even looked at."""
     graph = graph_of(data)
-    y, mask = _labels(data, graph.num_nodes), getattr(data, "train_mask", None)
+    y, mask = one_a_node(getattr(data, "y", None), graph.num_nodes), getattr(data, "train_mask", None)
     if mask is not None:
         nodes = np.flatnonzero(given_mask(mask, graph.num_nodes) & _may_teach(data, y))
         return Task(graph, nodes, _plain_labels(y[nodes]))
@@ -94,7 +94,7 @@ def labels_to_score(data: "Data | GraphData", n: int, known: Collection[Label], 
 
     A number below zero says that there is none, unless it is a class that is known.
     """
-    y, mask = _labels(data, n), getattr(data, "test_mask", None) if mask is None else mask
+    y, mask = one_a_node(getattr(data, "y", None), n), getattr(data, "test_mask", None) if mask is None else mask
     there = _has_label(y) | np.array([label in known for label in y.tolist()], dtype=np.bool_)
     nodes = np.flatnonzero(there if mask is None else there & given_mask(mask, n, "test_mask"))
     if len(nodes) == 0:
@@ -120,14 +120,10 @@ def correction_of(data: "Data | GraphData") -> tuple[Task, Task]:
     return task, replace(task, labels=_plain_labels(labels))
 
 
-def _labels(data: Any, n: int) -> NDArray[Any]:
-    if getattr(data, "y", None) is None:
-        raise DataError("The graph has no labels: set data.y, one label per node.")
-    return one_a_node(data.y, n)
-
-
 def one_a_node(values: Any, n: int, name: str = "data.y") -> NDArray[Any]:
     """Labels as they are given, one for each node."""
+    if values is None:
+        raise DataError(f"The graph has no labels: set {name}, one label per node.")
     if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) > 1:
         values = np.array(values, dtype=object)  # NumPy would make strings of all of them
     y = as_numpy(values, name)

@@ -92,8 +92,11 @@ def graph_from(
         return GraphData.of(load_to_predict(os.fspath(graph), undirected=not directed))
     if "torch_geometric" in packages and hasattr(graph, "edge_index"):
         return graph if directed else both_ways(graph)
-    if edges is not None:
-        raw = _of_tables(graph, edges, roles)
+    if edges is not None and all(isinstance(one, str | os.PathLike) for one in (graph, edges)):
+        raw = read_tables(Path(graph), Path(edges), roles)
+    elif edges is not None:
+        tables = Table("the table of nodes", _columns(graph)), Table("the table of edges", _columns(edges))
+        raw = assembled(*tables, roles)
     elif "networkx" in packages:
         raw = _of_networkx(graph, roles)
     elif isinstance(graph, Mapping) and "edge_index" in graph:
@@ -110,13 +113,6 @@ def _roles(said: dict[str, Any], features: Any) -> Roles:
         given = shortened(wrong[0] if wrong else features)
         raise ConfigError(f"Columns go by name, as id='account' and features=['age', 'country'], not as {given}.")
     return Roles(said, features)
-
-
-def _of_tables(nodes: Any, edges: Any, roles: Roles) -> RawGraph:
-    if all(isinstance(one, str | os.PathLike) for one in (nodes, edges)):
-        return read_tables(Path(nodes), Path(edges), roles)
-    tables = Table("the table of nodes", _columns(nodes)), Table("the table of edges", _columns(edges))
-    return assembled(*tables, roles)
 
 
 def _columns(table: Any) -> dict[str, Any]:
