@@ -1,7 +1,6 @@
 """Why a node is predicted as it is: what each feature of each node within reach contributed.
 
-What is divided among them is the margin, the score of the predicted class less that of another: it decides between the
-two.
+What is divided among them is the margin, which decides: the score of the predicted class less that of another.
 """
 
 from dataclasses import dataclass
@@ -183,17 +182,17 @@ def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = 
             raise DataError(f"Class {label} was never learned; known are {', '.join(names)}.")
         if (other := names.index(label)) == best:
             raise DataError(f"The node is predicted as class {label} itself: name another to compare with, or none.")
-    in_single, in_double = (of[best] if other is None else of[best] - of[other] for of in (found, scores))
+    margin = scores[best] - (0 if other is None else scores[other])
     return Explanation(
         number,
         model.classes_,
         scores.numpy(),
         model.labels[best],
         None if other is None else model.labels[other],
-        in_double.item(),
+        margin.item(),
         part.origin,
         part.distance,
-        rows.shares(in_single),
+        rows.shares(found[best] if other is None else found[best] - found[other]),
         data.ids if isinstance(data, GraphData) else None,
         graph.columns or model.columns,
     )
