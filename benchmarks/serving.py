@@ -79,7 +79,7 @@ def learned(config: LearnerConfig, dataset: Dataset, folder: Path) -> tuple[Path
 
     Learned with all cores; how they answer is another matter.
     """
-    whole, before = folder / f"{config.name}.safetensors", folder / f"{config.name}-before.safetensors"
+    whole, before = folder / f"{config.method.name}.safetensors", folder / f"{config.method.name}-before.safetensors"
     if not (whole.exists() and before.exists()):
         torch.set_num_threads(os.cpu_count() or 1)
         assert dataset.split is not None

@@ -33,7 +33,7 @@ class Scored:
 
     def predict_graph(self, graph: Graph, nodes: torch.Tensor | None = None) -> Prediction:
         scores = torch.from_numpy(graph.x if nodes is None else graph.x[nodes.numpy()])
-        return Prediction(self.classes_[scores.argmax(dim=1).numpy()], None, scores)
+        return Prediction(self.classes_[scores.argmax(dim=1).numpy()], scores)
 
 
 def test_only_the_candidates_compete_by_hand() -> None:

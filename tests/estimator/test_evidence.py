@@ -32,7 +32,7 @@ def check(model: Model, graph: Graph) -> None:
     """Scores of some nodes from rows, against those of the model."""
     scores = model.forward(graph).scores.detach().double().numpy()
     for node in (0, 57, 113):
-        (found,) = model.forward(graph, compute=NodeEvidence.of(graph, node, CPU)).scores
+        (found,) = model.forward(graph, compute=NodeEvidence(graph, node, CPU)).scores
         np.testing.assert_allclose(found.detach().numpy(), scores[node], rtol=1e-4, atol=1e-5)
 
 
@@ -69,7 +69,7 @@ def test_shares_are_values_times_gradients(kind: str, tiny: Dataset, tiny_stream
     object.__setattr__(made.features, "x", x)
     score = network(made)[57, 1]
     expected = (x * torch.autograd.grad(score, x)[0]).detach().numpy()
-    rows = NodeEvidence.of(graph, 57, CPU)
+    rows = NodeEvidence(graph, 57, CPU)
     found = rows.shares(model.forward(graph, compute=rows).scores[0, 1])
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-9)
 
@@ -80,9 +80,7 @@ def test_contribution_by_hand() -> None:
 
 def test_shares_by_hand() -> None:
     """Node 0 reads half of itself and of node 1; then ReLU, of which one column is negative."""
-    rows = NodeEvidence.of(
-        Graph(np.array([[1, 2], [3, 0]], dtype=np.float32), np.zeros((2, 0), dtype=np.int64)), 0, CPU
-    )
+    rows = NodeEvidence(Graph(np.array([[1, 2], [3, 0]], dtype=np.float32), np.zeros((2, 0), dtype=np.int64)), 0, CPU)
     weight = torch.tensor([[1.0, -1.0], [2.0, -3.0]])
     z = rows.features(weight) @ weight
     score = (z.mean(dim=0).relu() @ torch.tensor([[2.0], [5.0]]))[0]
@@ -96,7 +94,7 @@ def test_mixtures_by_hand() -> None:
     Rows have lengths 5 and 2, and are divided by them; the mixture's own length is held fixed, too.
     """
     graph = Graph(np.array([[3, 4], [2, 0]], dtype=np.float32), np.array([[0, 1], [1, 0]]))
-    rows = NodeEvidence.of(graph, 0, CPU)
+    rows = NodeEvidence(graph, 0, CPU)
     score = rows.products(graph, torch.tensor([[1.0, 2.0]]), steps=1, restart=0.5)[0, 0]
     np.testing.assert_allclose(rows.shares(score).toarray(), [[0.75 * 0.6, 0.75 * 0.8 * 2], [0.25, 0]], atol=1e-6)
     assert rows.lengths(graph, 1, 0.5).item() == pytest.approx(np.hypot(0.75 * 0.6 + 0.25, 0.75 * 0.8))

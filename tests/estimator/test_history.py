@@ -52,7 +52,7 @@ def test_a_wrong_history_is_refused(tiny_stream: TaskStream, tmp_path: Path) -> 
 
     def read(given: Any) -> Model:
         facts = {**snapshot.facts, "history": given}
-        return files.of_snapshot(ncm.NCM, Snapshot(snapshot.tensors, facts), tmp_path / "m", "cpu")
+        return files.loaded(Snapshot(snapshot.tensors, facts), tmp_path / "m", method=ncm.NCM)
 
     assert [one.model_dump() for one in read([good]).history] == [good]
     for wrong in (

@@ -32,7 +32,7 @@ class Shown:
 
     def predict_graph(self, graph: Graph, nodes: torch.Tensor | None = None) -> Prediction:
         x = graph.x if nodes is None else graph.x[nodes.numpy()]
-        return Prediction(x[:, 0].astype(np.int64), None, torch.zeros(len(x), 0))
+        return Prediction(x[:, 0].astype(np.int64), torch.zeros(len(x), 0))
 
 
 def split_of(labels: list[int], taken_for: list[int]) -> TestSplit:

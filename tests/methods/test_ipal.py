@@ -84,6 +84,6 @@ def test_virtual_features_are_mixed_by_the_papers_distribution(tiny_stream: Task
 
 def test_raw_products_score_by_products_and_train_to_finite_numbers(tiny_stream: TaskStream):
     model = learn(tiny_stream, epochs=50, products="raw", distillation="ipad-printed", compensation="printed")
-    found = model.predict_graph(tiny_stream.test_splits(0)[0].graph)
+    found = model.forward(tiny_stream.test_splits(0)[0].graph)
     torch.testing.assert_close(found.scores, found.embeddings @ model.state.memory.mean.T)
     assert torch.isfinite(found.embeddings).all()

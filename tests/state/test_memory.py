@@ -61,7 +61,7 @@ class KeepsAll(Bare):
 
 
 def again(snapshot: Snapshot, path: Path) -> Model:
-    return files.of_snapshot(KeepsAll, snapshot, path, "cpu")
+    return files.loaded(snapshot, path, method=KeepsAll)
 
 
 @pytest.mark.parametrize("tasks", [1, 2])

@@ -134,7 +134,7 @@ def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remember
     remarks = [f"Kept in clear text: {words or 'nothing'}."]
     if hashed := text["hashed_categories"]:
         remarks[0] += f" Hashed: {hashed} categories of text columns; a hash can be compared with a guess."
-    if model.stores_exemplars:
+    if found["retained"]["stores_exemplars"]:
         remarks.append("This method stores raw nodes of earlier tasks: anyone who has the model has them.")
     elif not kept:
         remarks.append("Nothing is kept by class: no sum or mean of nodes.")

@@ -1,4 +1,4 @@
-"""How learners are shown: their documentation, as a line of text, and a line that says how far a task has come."""
+"""How learners are shown: their documentation, a model in a line, and a line that says how far a task has come."""
 
 import inspect
 import sys
@@ -8,12 +8,12 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from ipal.backend.finite import read_terms
+from ipal.config import attribute_docs
 from ipal.engine.trainer import Epoch
 from ipal.estimator.model import Model
-from ipal.estimator.settings import LearnerConfig, own_settings, setting_docs, settings_model, shared_settings
+from ipal.estimator.settings import LearnerConfig, TrainedSettings, own_settings, settings_model, shared_settings
 from ipal.methods.base import Method, Terms
 
 ATTRIBUTES = """Attributes
@@ -36,15 +36,9 @@ Examples
 """
 
 
-def as_text(config: LearnerConfig) -> str:
-    """The class with the settings that differ from its own: `IPAL(gamma=0.7)`."""
-    set_by_hand = ", ".join(f"{name}={value!r}" for name, value in _set_by_hand(config).items())
-    return f"{type(config.method).__name__}({set_by_hand})"
-
-
 def in_words(model: Model) -> str:
     """What a model is, in a line: its encoder, epochs, the first numbers among its settings, and those set by hand."""
-    config, by_hand = model.config, _set_by_hand(model.config)
+    config = model.config
     own = {name: getattr(config.method, name) for name in own_settings(type(config.method))}
     own |= model.method.chosen(model.state.memory)
     numbers = [name for name, value in own.items() if isinstance(value, int | float | tuple) and value is not True]
@@ -55,7 +49,7 @@ def in_words(model: Model) -> str:
         words += [f"{name} {_number(value)}" for name in ("steps", "restart") if (value := getattr(encoder, name))]
         words.append(f"{config.epochs:,} epochs")
     first = numbers[: 4 if model.network is None else 2]
-    words += [f"{name} {_number(own[name])}" for name in own if name in first or name in by_hand]
+    words += [f"{name} {_number(own[name])}" for name in own if name in first or name in config.by_hand]
     return f"{model.name}: {', '.join(words)}"
 
 
@@ -65,12 +59,6 @@ def _number(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,g}"
-
-
-def _set_by_hand(config: LearnerConfig) -> dict[str, Any]:
-    """Settings that are not the method's own."""
-    fields = settings_model(type(config.method)).model_fields
-    return {name: value for name, value in config.given.items() if value != fields[name].get_default()}
 
 
 @contextmanager
@@ -98,32 +86,19 @@ def progress(config: LearnerConfig, task: str) -> Iterator[Callable[[Epoch], obj
         status.keep(f"{task}, {status.seconds:.1f} s")
 
 
-# ---------------------------------------------------------------------- the class of a method's learners
-
-
-def _parameters(method: type[Method]) -> dict[str, FieldInfo]:
-    """All settings, the method's own first."""
-    fields = settings_model(method).model_fields
-    return {name: fields[name] for name in [*own_settings(method), *shared_settings(method)]}
-
-
-def class_signature(method: type[Method]) -> inspect.Signature:
-    """All settings by name, with their defaults."""
-    kind, parameters = inspect.Parameter.KEYWORD_ONLY, _parameters(method).items()
-    return inspect.Signature([inspect.Parameter(name, kind, default=field.default) for name, field in parameters])
-
-
-def class_doc(method: type[Method]) -> str:
-    """What the method is, its source, and every parameter with type, default and meaning."""
-    docs = setting_docs(method)
-    listed = "\n".join(
-        f"{name} : {type_in_words(field.annotation)}, default={field.default!r}\n"
-        f"    {' '.join(docs.get(name, '').split())}"
-        for name, field in _parameters(method).items()
-    )
+def documented(method: type[Method]) -> tuple[str, inspect.Signature]:
+    """What the method is, its source, and every parameter with type, default and meaning; and the parameters alone."""
+    docs = attribute_docs(TrainedSettings) | attribute_docs(method)
+    parameters, listed = list[inspect.Parameter](), ""
+    for name in [*own_settings(method), *shared_settings(method)]:
+        field = settings_model(method).model_fields[name]
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default))
+        listed += f"{name} : {type_in_words(field.annotation)}, default={field.default!r}\n"
+        listed += f"    {' '.join(docs.get(name, '').split())}\n"
     about = inspect.cleandoc(method.__doc__ or "")
     source = inspect.cleandoc(sys.modules[method.__module__].__doc__ or "")
-    return f"{about}\n\n{source}\n\nParameters\n----------\n{listed}\n\n{ATTRIBUTES.format(name=method.__name__)}"
+    text = f"{about}\n\n{source}\n\nParameters\n----------\n{listed}\n{ATTRIBUTES.format(name=method.__name__)}"
+    return text, inspect.Signature(parameters)
 
 
 def type_in_words(hint: Any) -> str:

@@ -6,16 +6,14 @@ concerned to the last one learned, all are needed. Where that is not possible, i
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipal.data.graph import Nodes
 from ipal.data.task import Task
 from ipal.engine.trainer import finished, numbered
 from ipal.errors import ConfigError, DataError, Qualified, shortened
@@ -84,13 +82,11 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
     model = model_of(learner)
     if isinstance(labels, str) or not isinstance(labels, Iterable) or not getattr(labels, "ndim", 1):
         raise DataError(f"Name the classes in a list, as ['a', 'b'], not as {shortened(labels)}.")
-    some, into = list(dict.fromkeys(map(_label, labels))), _label(into)
+    some, into = list(dict.fromkeys(model.labels[_known(model, one)] for one in labels)), _label(into)
     if not isinstance(model.method, MergesClasses):
         raise _inexact(model, "merge classes")
     if len(some) < 2:
         raise DataError("Name at least two classes to be merged into one.")
-    for label in some:
-        _known(model, label)
     into = into if into in some else _new(model, into)
     named = [into if label in some else label for label in model.labels]
     rest = list(dict.fromkeys(named))
@@ -124,9 +120,9 @@ def relabel(learner: Learner, data: "Graphs") -> Learner:
         The same learner.
     """
     model = model_of(learner)
-    pairs = [(task, replace(task, labels=new)) for task, new in map(correction_of, _several(data))]
-    moved = [(task.labels[some], new.labels[some]) for task, new in pairs if (some := task.labels != new.labels).any()]
-    old, into = (_distinct(labels) for labels in zip(*moved, strict=True)) if moved else ([], [])
+    pairs = list(map(correction_of, _several(data)))
+    old = _distinct(task.labels[task.labels != new.labels] for task, new in pairs)
+    into = _distinct(new.labels[task.labels != new.labels] for task, new in pairs)
     for label in set(into).difference(model.labels):
         _new(model, label)
     return learner._become(_retaught(model, pairs, "relabelled", old, into))
@@ -183,7 +179,7 @@ def forget_rows(learner: Learner, data: "Graphs") -> Learner:
     Learner
         The same learner.
     """
-    return _departed(learner, data, lambda task, some: _chosen(task, ~np.isin(task.nodes, some)))
+    return _departed(learner, data, from_graph=False)
 
 
 def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
@@ -203,7 +199,7 @@ def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
     Learner
         The same learner.
     """
-    return _departed(learner, data, partial(_without_nodes, model_of(learner)))
+    return _departed(learner, data, from_graph=True)
 
 
 def _several(data: Any) -> list[Any]:
@@ -213,12 +209,20 @@ def _several(data: Any) -> list[Any]:
     return list(data) if isinstance(data, list | tuple) else [data]
 
 
-def _departed(learner: Learner, data: Any, without: Callable[[Task, Nodes], Task]) -> Learner:
-    """The learner after nodes have left their tasks, as `without` says."""
+def _departed(learner: Learner, data: Any, *, from_graph: bool) -> Learner:
+    """The learner after nodes have left their tasks, and perhaps the graphs, too."""
     model, departures = model_of(learner), list(map(departure_of, _several(data)))
     if not any(len(leaving) for _, leaving in departures):
         raise DataError("Say which nodes are to be forgotten: set data.forget_mask, True for each of them.")
-    found = _retaught(model, [(task, without(task, leaving)) for task, leaving in departures], "forgot")
+    pairs = []
+    for task, leaving in departures:
+        rest = _chosen(task, ~np.isin(task.nodes, leaving))
+        if from_graph and len(rest.nodes):
+            stay = np.setdiff1d(np.arange(task.graph.num_nodes), leaving)
+            graph = task.graph.induced(stay, model.runtime.budget)
+            rest = Task(graph, np.searchsorted(stay, rest.nodes), rest.labels)
+        pairs.append((task, rest))
+    found = _retaught(model, pairs, "forgot")
     if (others := len({lesson.fingerprint for lesson in model.lessons}) - len(departures)) > 0:
         warnings.warn(
             f"The model learned {others} more graph(s), which are not given: what it learned from these nodes there "
@@ -227,16 +231,6 @@ def _departed(learner: Learner, data: Any, without: Callable[[Task, Nodes], Task
             stacklevel=3,
         )
     return learner._become(found)
-
-
-def _without_nodes(model: Model, task: Task, leaving: Nodes) -> Task:
-    if not len(leaving):
-        return task
-    stay, stays = np.setdiff1d(np.arange(task.graph.num_nodes), leaving), ~np.isin(task.nodes, leaving)
-    if not stays.any():
-        return _chosen(task, stays)
-    rest = task.graph.induced(stay, model.runtime.budget)
-    return Task(rest, np.searchsorted(stay, task.nodes[stays]), task.labels[stays])
 
 
 def _chosen(task: Task, some: NDArray[np.bool_]) -> Task:
@@ -365,7 +359,7 @@ def merge_models(one: Learner, other: Learner) -> Learner:
     both = {lesson.fingerprint for lesson in mine.lessons} & {lesson.fingerprint for lesson in theirs.lessons}
     if both:
         raise DataError(f"These models cannot be merged: both learned {len(both)} graph(s), which would count twice.")
-    labels = [*mine.labels, *(label for label in theirs.labels if label not in set(mine.labels))]
+    labels = list(dict.fromkeys([*mine.labels, *theirs.labels]))
     places = torch.tensor([labels.index(label) for label in theirs.labels], device=mine.device)
     memory = method.merged(mine.state.memory, theirs.state.memory, places, len(labels))
     shown_there = theirs.calibration.united(places, len(labels))
@@ -399,7 +393,6 @@ def _addressed(model: Model) -> dict[str, Any]:
 
 
 def _label(given: Any) -> Any:
-    """A label that was given."""
     label = single(given, "A class")
     if isinstance(label, bool):  # equal to 1 and 0
         raise DataError(f"{label} is no class: name one by its number or its string.")

@@ -1,12 +1,10 @@
 """A score of a node, divided among the features of all nodes that it was made of: features times gradients.
 
 The model's own prediction runs over the graph, from the features that are not zero, with respect to which the gradient
-is taken.
-Lengths and deviations by which rows are divided, and attention, are held fixed, as edges are: through them every
-feature would take from the others what it adds.
+is taken. Lengths and deviations by which rows are divided, and attention, are held fixed, as edges are: through them
+every feature would take from the others what it adds.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,24 +37,17 @@ def contribution(x: NDArray[Any], gradient: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(x * gradient)
 
 
-@dataclass(frozen=True, eq=False)
 class NodeEvidence(TensorCompute):
     """What a method computes with for one node, from values that a score can be divided among."""
 
-    graph: Graph
-    node: int
-    runtime: Runtime
-    x: sp.csr_array
-    """Features of all nodes, without zeros."""
-    values: Tensor
-    """Those of `x`."""
-
-    @classmethod
-    def of(cls, graph: Graph, node: int, runtime: Runtime) -> "NodeEvidence":
-        _need(64 * (graph.x.nnz if isinstance(graph.x, sp.csr_array) else graph.x.size), graph)
-        x = sp.csr_array(graph.x).astype(np.float64)
-        x.eliminate_zeros()
-        return cls(graph, node, runtime, x, torch.tensor(x.data, requires_grad=True))
+    def __init__(self, graph: Graph, node: int, runtime: Runtime) -> None:
+        self.graph, self.node, self.runtime = graph, node, runtime
+        self._need(64 * (graph.x.nnz if isinstance(graph.x, sp.csr_array) else graph.x.size))
+        self.x = sp.csr_array(graph.x).astype(np.float64)
+        self.x.eliminate_zeros()
+        self.values = torch.tensor(self.x.data, requires_grad=True)
+        self.places = torch.from_numpy(np.stack(self.x.tocoo().coords).astype(np.int64))
+        """(2, values): row and column of each."""
 
     def shares(self, score: Tensor) -> sp.csr_array:
         """What every feature of every node contributes to a score (see `contribution`)."""
@@ -65,8 +56,6 @@ class NodeEvidence(TensorCompute):
             (gradient,) = torch.autograd.grad(score, [self.values], materialize_grads=True)
         shares = contribution(self.x.data, gradient.numpy())
         return sp.csr_array((shares, self.x.indices, self.x.indptr), shape=self.x.shape)
-
-    # ------------------------------------------------------------------ what methods compute with
 
     def _encoded(self, encoder: Encoder) -> Tensor:
         task = Task(self.graph, np.array([self.node]), np.zeros(1, dtype=np.int64))
@@ -82,7 +71,7 @@ class NodeEvidence(TensorCompute):
         share = start
         for _ in range(steps):
             share = (1 - restart) * (share @ self.graph.normalised) + restart * start
-        row, column = self._places()
+        row, column = self.places
         scale = share[0, row] * unit_rows(self.x).data / self.x.data
         mixed = torch.zeros(1, self.x.shape[1], dtype=torch.float64)
         mixed = mixed.index_add(1, column, (self.values * torch.from_numpy(scale))[None]).to(self.runtime.device)
@@ -90,14 +79,14 @@ class NodeEvidence(TensorCompute):
 
     def features(self, like: Tensor) -> Tensor:
         """Features of all nodes as a sparse tensor, whose products are differentiated."""
-        _need(8 * self.x.shape[0] * self.x.shape[1], self.graph)
+        self._need(8 * self.x.shape[0] * self.x.shape[1])
         values = self.values.to(like.dtype)
-        found = torch.sparse_coo_tensor(self._places(), values, self.x.shape, check_invariants=False, is_coalesced=True)
+        found = torch.sparse_coo_tensor(self.places, values, self.x.shape, check_invariants=False, is_coalesced=True)
         return found.to(like.device)
 
-    def _places(self) -> Tensor:
-        """(2, values): row and column of each."""
-        return torch.from_numpy(np.stack(self.x.tocoo().coords).astype(np.int64))
+    def _need(self, bytes: int) -> None:
+        what = f"The explanation of a node with {self.graph.num_nodes} nodes within reach"
+        free_memory.need(bytes, what, "explain one with fewer neighbours")
 
 
 class FixedDivisors(TorchFunctionMode):
@@ -116,8 +105,3 @@ def _normalised(values: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: f
     centred = values - values.mean(dim=1, keepdim=True)
     deviation = (centred.square().mean(dim=1, keepdim=True) + eps).sqrt().detach()
     return centred / deviation * weight + bias
-
-
-def _need(bytes: int, graph: Graph) -> None:
-    what = f"The explanation of a node with {graph.num_nodes} nodes within reach"
-    free_memory.need(bytes, what, "explain one with fewer neighbours")

@@ -1,12 +1,11 @@
 """Why a node is predicted as it is: what each feature of each node within reach contributed.
 
-What is divided among them is the margin, the score of the predicted class less that of another: it decides between the
-two.
+What is divided among them is the margin, which decides: the score of the predicted class less that of another.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +19,6 @@ from ipal.errors import DataError, NonFiniteError
 from ipal.estimator.convert.pyg import single
 from ipal.estimator.evidence import FixedDivisors, NodeEvidence
 from ipal.estimator.model import Fitted, Model, model_of
-from ipal.methods.base import Compute
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
@@ -40,6 +38,8 @@ class Explanation:
     """The class of the highest score."""
     against: Any
     """The class that it is compared with; None where the model knows no other."""
+    margin: float
+    """The score of the predicted class less that of the other."""
     nodes: Nodes
     """The nodes within reach, as numbered in the graph; ascending."""
     distance: NDArray[np.int64]
@@ -52,12 +52,6 @@ class Explanation:
     """What each feature is, where that is known."""
 
     @property
-    def margin(self) -> float:
-        """The score of the predicted class less that of the other."""
-        of = dict(zip(self.classes.tolist(), self.scores.tolist(), strict=True))
-        return float(of[self.predicted] - (0.0 if self.against is None else of[self.against]))
-
-    @property
     def rest(self) -> float:
         """What of the margin no feature contributed: offsets of a method, and what is not linear in an encoder."""
         return self.margin - float(self.evidence.sum())
@@ -65,7 +59,7 @@ class Explanation:
     @property
     def by_hop(self) -> NDArray[np.float64]:
         """Contributions of the node itself, of nodes one edge away, two edges, …"""
-        return np.bincount(self.distance.clip(min=0), weights=self.by_node).astype(np.float64)
+        return np.bincount(self.distance, weights=self.by_node).astype(np.float64)
 
     @cached_property
     def by_node(self) -> NDArray[np.float64]:
@@ -92,8 +86,7 @@ class Explanation:
         """
         found = self.evidence.tocoo()
         return [
-            (int(self.nodes[found.row[place]]), int(found.col[place]), float(found.data[place]))
-            for place in _strongest(found.data, count)
+            (int(self.nodes[found.row[at]]), int(found.col[at]), share) for at, share in _strongest(found.data, count)
         ]
 
     def __str__(self) -> str:
@@ -103,9 +96,6 @@ class Explanation:
 
     def _name(self, node: int) -> Any:
         return int(node) if self.ids is None else self.ids[[node]].tolist()[0]
-
-    def _feature(self, number: int) -> int | str:
-        return self.columns[number] if self.columns else number
 
     def as_plain_data(self, top: int = 10) -> dict[str, Any]:
         """As JSON has it, with the strongest nodes, features, and pieces of evidence, by their names.
@@ -119,6 +109,7 @@ class Explanation:
         -------
         dict
         """
+        features = self.columns or range(self.evidence.shape[1])
         return {
             "summary": str(self),
             "node": self._name(self.node),
@@ -129,28 +120,23 @@ class Explanation:
             "rest": self.rest,
             "by_hop": self.by_hop.tolist(),
             "by_node": [
-                {
-                    "node": self._name(self.nodes[j]),
-                    "hops": int(self.distance[j]),
-                    "contribution": self.by_node[j].item(),
-                }
-                for j in _strongest(self.by_node, top)
+                {"node": self._name(self.nodes[at]), "hops": int(self.distance[at]), "contribution": share}
+                for at, share in _strongest(self.by_node, top)
             ],
             "by_feature": [
-                {"feature": self._feature(f), "contribution": self.by_feature[f].item()}
-                for f in _strongest(self.by_feature, top)
+                {"feature": features[at], "contribution": share} for at, share in _strongest(self.by_feature, top)
             ],
             "evidence": [
-                {"node": self._name(node), "feature": self._feature(feature), "contribution": contribution}
-                for node, feature, contribution in self.strongest(top)
+                {"node": self._name(node), "feature": features[feature], "contribution": share}
+                for node, feature, share in self.strongest(top)
             ],
         }
 
 
-def _strongest(values: NDArray[np.float64], count: int) -> list[int]:
-    """Places of the values that are farthest from zero, without zeros."""
+def _strongest(values: NDArray[np.float64], count: int) -> list[tuple[int, float]]:
+    """Places of the values that are farthest from zero, without zeros, and the values."""
     order = np.argsort(-abs(values), kind="stable")[:count]
-    return [place for place in order.tolist() if values[place]]
+    return [(place, value) for place, value in zip(order.tolist(), values[order].tolist(), strict=True) if value]
 
 
 def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = None) -> Explanation:
@@ -173,6 +159,8 @@ def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = 
 
     Raises
     ------
+    DataError
+        If the class to compare with was never learned, or is the predicted one.
     NonFiniteError
         If the scores of the node cannot be computed.
     """
@@ -180,36 +168,31 @@ def explain(learner: Fitted | Model, data: "Data", node: Any, *, against: Any = 
     graph = model.checked(data)
     number = int(data.nodes([name])[0]) if isinstance(data, GraphData) else name
     part = neighbourhood(graph, [number], model.reach)
-    rows = NodeEvidence.of(part.graph, int(part.nodes[0]), model.runtime)
+    rows: Any = NodeEvidence(part.graph, int(part.nodes[0]), model.runtime)
     with FixedDivisors():
-        (found,) = model.forward(part.graph, compute=cast(Compute, rows)).scores
+        (found,) = model.forward(part.graph, compute=rows).scores
     scores = found.detach().double().cpu()
     if not scores.isfinite().all():
         raise NonFiniteError(f"the scores of node {name} cannot be computed")
     order = scores.argsort(descending=True, stable=True).tolist()
-    best, other = order[0], _other(model, order, against)
-    evidence = rows.shares(found[best] if other is None else found[best] - found[other])
+    best, other = order[0], order[1] if len(order) > 1 else None
+    if against is not None:
+        label, names = str(single(against, "A class")), list(map(str, model.labels))
+        if label not in names:
+            raise DataError(f"Class {label} was never learned; known are {', '.join(names)}.")
+        if (other := names.index(label)) == best:
+            raise DataError(f"The node is predicted as class {label} itself: name another to compare with, or none.")
+    margin = scores[best] - (0 if other is None else scores[other])
     return Explanation(
         number,
         model.classes_,
         scores.numpy(),
         model.labels[best],
         None if other is None else model.labels[other],
+        margin.item(),
         part.origin,
         part.distance,
-        evidence,
+        rows.shares(found[best] if other is None else found[best] - found[other]),
         data.ids if isinstance(data, GraphData) else None,
         graph.columns or model.columns,
     )
-
-
-def _other(model: Model, order: list[int], against: Any) -> int | None:
-    """The class to compare with, as the model numbers it."""
-    if against is None:
-        return order[1] if len(order) > 1 else None
-    label, names = str(single(against, "A class")), list(map(str, model.labels))
-    if label not in names:
-        raise DataError(f"Class {label} was never learned; known are {', '.join(names)}.")
-    if names.index(label) == order[0]:
-        raise DataError(f"The node is predicted as class {label} itself: name another to compare with, or none.")
-    return names.index(label)

@@ -24,20 +24,7 @@ from ipal.estimator.settings import LearnerConfig, learner_config
 from ipal.methods.base import Method, Trained
 from ipal.nn.encoders import ENCODERS
 from ipal.state.snapshot import Snapshot, laid_out
-from ipal.state.value import (
-    Sizes,
-    State,
-    load_generator,
-    load_network,
-    load_optimizer,
-    unflatten,
-)
-
-MOST_LETTERS = 2**26
-"""Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
-
-
-# ---------------------------------------------------------------------- from a model
+from ipal.state.value import Sizes, State, load_generator, load_network, load_optimizer, unflatten
 
 
 def snapshot(model: Model, *, moments: bool = False) -> Snapshot:
@@ -56,7 +43,6 @@ def checkpoint(model: Model) -> Snapshot:
 
 
 def facts(model: Model) -> dict[str, Any]:
-    """The plain data of a model."""
     state = model.state
     return {
         "method": model.name,
@@ -78,34 +64,28 @@ def save(model: Model, path: str | Path, *, moments: bool = False) -> None:
 
 def reduced(model: Model) -> tuple[Any, ...]:
     """A model for Python's own pickle, which hands it to other processes: all that its file would hold."""
-    return of_snapshot, (type(model.method), snapshot(model, moments=True), "The pickled model", str(model.device))
+    return loaded, (snapshot(model, moments=True), "The pickled model", str(model.device), type(model.method))
 
 
 copyreg.pickle(Model, reduced)
 
 
-# ---------------------------------------------------------------------- to a model
+def load(path: str | Path, *, device: str = "cpu", method: type[Method] | None = None) -> Model:
+    """A saved model, of any method unless one is given."""
+    return loaded(Snapshot.load(Path(path)), path, device, method)
 
 
-def load(path: str | Path, *, device: str = "cpu") -> Model:
-    """A saved model of any method."""
-    return loaded(Snapshot.load(Path(path)), path, device=device)
-
-
-def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
-    """The model of a file that was read, of any method."""
+def loaded(read: Snapshot, path: str | Path, device: str = "cpu", method: type[Method] | None = None) -> Model:
+    """The model of a file that was read, of any method unless one is given."""
     name = read.facts.get("method")
-    if not isinstance(name, str) or name not in METHODS:
-        raise StoreError(
-            f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: install the "
-            "package that has it."
-        )
-    return of_snapshot(METHODS[name], read, path, device)
-
-
-def of_snapshot(method: type[Method], read: Snapshot, path: str | Path, device: str) -> Model:
-    """The model of a file that was read."""
-    if (name := read.facts.get("method")) != method.name:
+    if method is None:
+        if not isinstance(name, str) or name not in METHODS:
+            raise StoreError(
+                f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: install the "
+                "package that has it."
+            )
+        method = METHODS[name]
+    if name != method.name:
         raise StoreError(f"{path} holds a model of the method '{str(name)[:60]}', not '{method.name}': use ipal.load.")
     given = read.facts.get("settings")
     try:
@@ -140,7 +120,8 @@ class Facts(BaseModel):
             raise ValueError("the columns are not as many as the features")
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("the labels name a class twice")
-        if len(self.labels) * max(len(label) if isinstance(label, str) else 1 for label in self.labels) > MOST_LETTERS:
+        letters = max(len(label) if isinstance(label, str) else 1 for label in self.labels)
+        if len(self.labels) * letters > 2**26:  # in an array each is as long as the longest, four bytes a letter
             raise ValueError("the labels are too long")
         return self
 
@@ -153,11 +134,10 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
     tensors = {name: laid_out(tensor) for name, tensor in read.tensors.items()}
     try:
         found = Facts.model_validate(read.facts)
-        require(found.method == config.name, f"it is of the method '{found.method[:60]}'")
+        require(found.method == config.method.name, f"it is of the method '{found.method[:60]}'")
         for name in not_finite(tensors):
             raise MisfitError(f"'{name}' holds NaN or infinite numbers")
-        model = _restored(config, tensors, found, runtime, whole)
-        identity = model.method.identity(model.state.memory)
+        return _restored(config, tensors, found, runtime, whole)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]
@@ -168,12 +148,6 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
     except (MisfitError, RuntimeError, ConfigError) as error:  # of facts that are nested too deeply, too
         reason = (str(error).splitlines() or ["it cannot be restored"])[0][:200].rstrip(".")
         raise StoreError(f"{source} does not fit this model: {reason}.") from error
-    if identity != found.identity:
-        raise StoreError(
-            "This installation draws other random directions than the one that made the model: "
-            "use the version of numpy that it was made with."
-        )
-    return model
 
 
 def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, runtime: Runtime, whole: bool) -> Model:
@@ -210,6 +184,11 @@ def _restored(config: LearnerConfig, tensors: dict[str, Tensor], found: Facts, r
     known = (found.num_features, tuple(found.columns), found.directed, tuple(found.history))
     model = Model(config, runtime, state, calibration, *known)
     check_same(tensors, {**model.tensors(), "generator": tensors["generator"]})
+    if method.identity(memory) != found.identity:
+        raise StoreError(
+            "This installation draws other random directions than the one that made the model: "
+            "use the version of numpy that it was made with."
+        )
     return model
 
 

@@ -2,7 +2,6 @@
 
 import warnings
 from pathlib import Path
-from types import new_class
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
@@ -15,13 +14,12 @@ from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, NotFittedError, Qualified
 from ipal.estimator import files
 from ipal.estimator.convert.pyg import labels_to_score, task_of
-from ipal.estimator.display import as_text, class_doc, class_signature, progress
+from ipal.estimator.display import documented, progress
 from ipal.estimator.history import fingerprint, now
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.open_world import unknown
 from ipal.estimator.settings import LearnerConfig, learner_config
 from ipal.methods.base import Method
-from ipal.state.snapshot import Snapshot
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
@@ -47,7 +45,7 @@ class Learner:
         super().__init_subclass__(**options)
         if method is not None:
             cls._method = method
-            cls.__doc__, cls.__signature__ = class_doc(method), class_signature(method)  # type: ignore[attr-defined]
+            cls.__doc__, cls.__signature__ = documented(method)  # type: ignore[attr-defined]
 
     def __init__(self, *unnamed: Any, **settings: Any) -> None:
         if not hasattr(type(self), "_method"):
@@ -168,8 +166,7 @@ class Learner:
         ndarray of shape (n_nodes, n_classes)
             Columns are in the order of `classes_`.
         """
-        model = self.model_
-        return model.predict_graph(model.checked(data)).scores.cpu().numpy()
+        return self.model_.predict_graph(data).scores.cpu().numpy()
 
     def score(self, data: "Data", mask: Any = None) -> float:
         """Share of labelled nodes whose class is predicted rightly.
@@ -282,7 +279,7 @@ class Learner:
         -------
         Learner
         """
-        return cls._of(files.of_snapshot(cls._method, Snapshot.load(Path(path)), path, device))
+        return cls._of(files.load(path, device=device, method=cls._method))
 
     @classmethod
     def _of(cls, model: Model) -> Self:
@@ -352,15 +349,12 @@ class Learner:
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags  # it takes a second to import
 
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=True),
-            classifier_tags=ClassifierTags(),
-            input_tags=InputTags(two_d_array=False),
-        )
+        inputs = InputTags(two_d_array=False)
+        return Tags("classifier", TargetTags(required=True), classifier_tags=ClassifierTags(), input_tags=inputs)
 
     def __repr__(self) -> str:
-        return as_text(self._config)
+        by_hand = ", ".join(f"{name}={value!r}" for name, value in self._config.by_hand.items())
+        return f"{self._method.__name__}({by_hand})"
 
 
 def learner_class(method: type[Method]) -> type[Learner]:
@@ -379,9 +373,7 @@ def learner_class(method: type[Method]) -> type[Learner]:
     for known in Learner.__subclasses__():  # made once for every method
         if getattr(known, "_method", None) is method:
             return known
-    made = new_class(
-        method.__name__, (Learner,), {"method": method}, lambda body: body.update(__module__=method.__module__)
-    )
+    made = type(method.__name__, (Learner,), {"__module__": method.__module__}, method=method)
     return cast(type[Learner], made)
 
 

@@ -50,8 +50,6 @@ class Prediction(NamedTuple):
 
     labels: Labels
     """The likeliest class of every node."""
-    embeddings: Tensor | None
-    """None for methods whose features never move."""
     scores: Tensor
     """(nodes, classes), higher is likelier."""
 
@@ -94,11 +92,6 @@ class Model:
     @property
     def device(self) -> torch.device:
         return self.runtime.device
-
-    @property
-    def stores_exemplars(self) -> bool:
-        """Whether raw nodes are kept."""
-        return self.method.keeps != "statistics"
 
     @cached_property
     def lessons(self) -> tuple[Event, ...]:
@@ -155,17 +148,16 @@ class Model:
         at = slice(None) if nodes is None else nodes.to(f.device)
         return Outputs(f[at], scores[at])
 
-    def predict_graph(self, graph: Graph, nodes: Tensor | None = None) -> Prediction:
+    @torch.no_grad()
+    def predict_graph(self, data: Any, nodes: Tensor | None = None) -> Prediction:
         """The one way from a graph to labels."""
-        with torch.no_grad():
-            f, scores = self.forward(self.checked(graph), nodes)
-            return Prediction(self.likeliest(scores), f, scores)
+        scores = self.forward(self.checked(data), nodes).scores
+        return Prediction(self.likeliest(scores), scores)
 
     def likeliest(self, scores: Tensor) -> Labels:
         """The label with the highest score, row by row."""
         check_scores(scores)
-        labels: Labels = self.classes_[scores.argmax(dim=-1).cpu().numpy()]
-        return labels
+        return np.asarray(self.classes_[scores.argmax(dim=-1).cpu().numpy()])
 
     def probabilities(
         self, scores: Tensor, graph: Graph, nodes: Tensor | None = None, compute: Compute | None = None
@@ -178,12 +170,12 @@ class Model:
         scores = self.forward(graph, nodes).scores
         return scores, self.calibrated(self.probabilities(scores, graph, nodes))
 
+    @torch.no_grad()
     def predict_proba(self, data: Any) -> NDArray[np.float32]:
         """Calibrated probabilities of every class, for every node."""
-        with torch.no_grad():
-            _, found = self.scores_and_probabilities(self.checked(data))
-            check_scores(found)
-            return found.cpu().numpy()
+        _, found = self.scores_and_probabilities(self.checked(data))
+        check_scores(found)
+        return found.cpu().numpy()
 
     def calibrated(self, probabilities: Tensor) -> Tensor:
         """Probabilities that say how often they are right, as far as held-out nodes can show."""
@@ -194,7 +186,7 @@ class Model:
     def calibrating_power(self) -> float:
         """The power that probabilities are raised to."""
         known = self.usable_calibration
-        return 1.0 if self.leaves_one_out or not known else known.power(self.nodes_of_classes())
+        return 1.0 if isinstance(self.method, LeavesOneOut) or not known else known.power(self.nodes_of_classes())
 
     @property
     def usable_calibration(self) -> Calibration:
@@ -206,11 +198,6 @@ class Model:
     def keeps_classes(self) -> bool:
         """Whether something is kept of every class, so that nodes of earlier tasks are known to lie where they did."""
         return self.method.statistics(self.state.memory) is not None
-
-    @property
-    def leaves_one_out(self) -> bool:
-        """Whether it is calibrated by leaving out one training node at a time, without a copy."""
-        return isinstance(self.method, LeavesOneOut)
 
     def usual_margins(self) -> UsualMargins:
         """Margins of nodes of each class by what is kept of it."""
@@ -249,7 +236,6 @@ class Model:
         return self.usable_calibration.count.sum(dim=0) if kept is None else kept.count.cpu()
 
     def embed(self, graph: Graph) -> Tensor:
-        """Embedding of every node."""
         if isinstance(self.method, OnePass):
             return self.method.embed(self.state.memory, graph, self.compute)
         assert self.network is not None, "it has been trained"
@@ -288,7 +274,7 @@ class Model:
             "items": always,
             "bytes": sum(item["bytes"] for item in always),
             "only_while_learning": [item for item in items if item["kind"] in LEARNING],
-            "stores_exemplars": self.stores_exemplars,
+            "stores_exemplars": self.method.keeps != "statistics",
             "stores_all_tasks": self.method.keeps == "everything",
             "nodes_behind_class": self.nodes_behind_class(),
         }
@@ -298,16 +284,7 @@ class Model:
 
 
 def setup(config: LearnerConfig, num_features: int, runtime: Runtime) -> Setup:
-    """What tasks are learned with."""
-    return Setup(
-        runtime,
-        num_features,
-        config.seed,
-        config.encoder,
-        config.train,
-        config.batch,
-        config.test_graph,
-    )
+    return Setup(runtime, num_features, config.seed, config.encoder, config.train, config.batch, config.test_graph)
 
 
 def empty_model(config: LearnerConfig, graph: Graph, runtime: Runtime) -> Model:
@@ -330,16 +307,14 @@ class Learning:
 
     def epochs(self) -> Generator[Epoch, None, State]:
         """The epochs of the task that are left."""
-        return fit_task(
-            self.model.method, self.model.state, self.task, self.model.setup, self.executor, self.first_epoch
-        )
+        model = self.model
+        return fit_task(model.method, model.state, self.task, model.setup, self.executor, self.first_epoch)
 
     def finish(self, state: State) -> Model:
-        """The model after the task."""
         names, nodes, mark = np.unique(self.task.labels), len(self.task.nodes), fingerprint(self.task)
         event = Event.of("learned", names, nodes=nodes, time=self.time, fingerprint=mark, directed=self.model.directed)
         model = replace(self.model, state=state, history=(*self.model.history, event))
-        if not model.leaves_one_out:
+        if not isinstance(model.method, LeavesOneOut):  # calibrated as the task began
             return model
         return replace(model, calibration=calibrated(model, self.task, len(self.model.lessons)))
 
@@ -371,12 +346,12 @@ def begin_learning(
     if first_epoch:
         if not set(np.unique(task.labels).tolist()) <= set(model.labels):
             raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
-        return Learning(model, task, executor or Automatic(), first_epoch, time)
-    begun = replace(model, state=begin_task(model.method, model.state, task, model.setup))
-    model.method.check_classes(len(begun.labels))
-    if not begun.leaves_one_out:
-        begun = replace(begun, calibration=calibrated(begun, task, len(model.lessons)))
-    return Learning(begun, task, executor or Automatic(), time=time)
+    else:
+        model = replace(model, state=begin_task(model.method, model.state, task, model.setup))
+        model.method.check_classes(len(model.labels))
+        if not isinstance(model.method, LeavesOneOut):
+            model = replace(model, calibration=calibrated(model, task, len(model.lessons)))
+    return Learning(model, task, executor or Automatic(), first_epoch, time)
 
 
 class Fitted(Protocol):

@@ -1,4 +1,4 @@
-"""All methods by name. To add one to the package: a file beside this one, and its class in the tuple below."""
+"""All methods by name. To add one to the package: a file in `methods`, and its class in a tuple below."""
 
 import dataclasses
 import inspect
@@ -44,29 +44,10 @@ def check_method(method: Any) -> None:
     learner_config(method, {one.name: one.default for one in own if one.default is not dataclasses.MISSING})
 
 
+TRAINED = (IPAL, OnlineIPAL, Joint, Bare, EWC, MAS, LwF, GEM, TWP, ERGNN, POLO, EFC, AdaGauss, DPCR, PR, PCL)
 METHODS: Registry[type[Method]] = Registry(
     "method",
-    own=(
-        IPAL,
-        OnlineIPAL,
-        Joint,
-        Bare,
-        EWC,
-        MAS,
-        LwF,
-        GEM,
-        TWP,
-        ERGNN,
-        POLO,
-        EFC,
-        AdaGauss,
-        DPCR,
-        PR,
-        PCL,
-        NCM,
-        SLDA,
-        Analytic,
-    ),
-    is_one=lambda thing: inspect.isclass(thing) and issubclass(thing, Method),
-    check=check_method,
+    (*TRAINED, NCM, SLDA, Analytic),
+    lambda thing: inspect.isclass(thing) and issubclass(thing, Method),
+    check_method,
 )

@@ -60,8 +60,10 @@ class LearnerConfig(TrainedSettings):
     """All settings by name, as they were given or are by default."""
 
     @property
-    def name(self) -> str:
-        return self.method.name
+    def by_hand(self) -> dict[str, Any]:
+        """Settings that are not the method's own, by name."""
+        fields = settings_model(type(self.method)).model_fields
+        return {name: value for name, value in self.given.items() if value != fields[name].get_default()}
 
     @property
     def epochs(self) -> int:
@@ -69,7 +71,6 @@ class LearnerConfig(TrainedSettings):
         return self.train.epochs if isinstance(self.method, Trained) else 0
 
     def plain(self) -> dict[str, Any]:
-        """All settings as plain data."""
         found = settings_model(type(self.method)).model_validate(self.given).model_dump(mode="json")
         return found | ({"encoder": self.encoder.model_dump(mode="json")} if "encoder" in found else {})
 
@@ -77,21 +78,15 @@ class LearnerConfig(TrainedSettings):
 @cache
 def settings_model(method: type[Method]) -> type[SharedSettings]:
     """What the settings of a method must be: its own fields, and the shared ones."""
-    hints = get_type_hints(method, include_extras=True)
-    fields: dict[str, Any] = {f.name: (hints[f.name], _default(f)) for f in dataclasses.fields(method)}
-    if issubclass(method, Trained):
-        fields |= {"encoder": (EncoderConfig, method.default_encoder), "train": (TrainConfig, method.default_train)}
-    return create_model(method.__name__, __base__=_shared(method), **fields)
-
-
-def _shared(method: type[Method]) -> type[SharedSettings]:
-    return TrainedSettings if issubclass(method, Trained) else SharedSettings
-
-
-def _default(field: "dataclasses.Field[Any]") -> Any:
-    if field.default is dataclasses.MISSING:
-        raise ConfigError(f"The setting '{field.name}' has no default: give it one.")
-    return field.default
+    hints, fields = get_type_hints(method, include_extras=True), dict[str, Any]()
+    for field in dataclasses.fields(method):
+        if field.default is dataclasses.MISSING:
+            raise ConfigError(f"The setting '{field.name}' has no default: give it one.")
+        fields[field.name] = (hints[field.name], field.default)
+    if not issubclass(method, Trained):
+        return create_model(method.__name__, __base__=SharedSettings, **fields)
+    fields |= {"encoder": (EncoderConfig, method.default_encoder), "train": (TrainConfig, method.default_train)}
+    return create_model(method.__name__, __base__=TrainedSettings, **fields)
 
 
 def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerConfig:
@@ -104,9 +99,9 @@ def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerCon
                 raise ConfigError(f"'{found[0]}' is a setting of {name}: give {name}={{'{found[0]}': …}}.") from error
         known = [f"{method.name}.{name}" for name in known_settings(settings_model(method))]
         raise explain(error, known, prefix=f"{method.name}.") from error
-    values = {name: getattr(checked, name) for name in [*own_settings(method), *shared_settings(method)]}
-    made = method(**{name: values[name] for name in own_settings(method)})
-    shared = {name: values[name] for name in shared_settings(method)}
+    own = {name: getattr(checked, name) for name in own_settings(method)}
+    shared = {name: getattr(checked, name) for name in shared_settings(method)}
+    made, values = method(**own), {**own, **shared}
     made.check_setup(shared["test_graph"])
     if "encoder" in shared:
         kind = ENCODERS.find(shared["encoder"].kind)
@@ -136,12 +131,8 @@ def own_settings(method: type[Method]) -> list[str]:
 
 def shared_settings(method: type[Method]) -> list[str]:
     """Which of the shared settings a method uses."""
-    return list(_shared(method).model_fields)
-
-
-def setting_docs(method: type[Method]) -> dict[str, str]:
-    """What every setting of a learner means."""
-    return attribute_docs(_shared(method)) | attribute_docs(method)
+    own = own_settings(method)
+    return [name for name in settings_model(method).model_fields if name not in own]
 
 
 def describe(method: type[Method]) -> dict[str, Any]:

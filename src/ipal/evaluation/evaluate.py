@@ -43,7 +43,7 @@ def evaluate_all(models: Sequence[Model], test_splits: list[TestSplit], accuracy
                 row.validation[number] = score(predictions(model, found, validation, split.classes), validation.labels)
                 row.test[number] = score(taken_for, test.labels)
                 counts.update(zip(test.labels.tolist(), taken_for.tolist(), strict=True))
-        del predicted, found  # embeddings of a large graph are large
+        del predicted, found  # scores of a large graph are large
     for row, counts in zip(rows, pairs, strict=True):
         row.confusion = confusion(counts)
         row.per_class = {

@@ -27,12 +27,12 @@ def predict_together(models: Sequence[Model]) -> Callable[[Graph, Tensor], Seque
             return [model.predict_graph(graph, nodes) for model in models]
         checked, at = first.checked(graph), nodes.to(first.device)
 
-        def one(method: Trained, memory: object) -> tuple[Tensor, Tensor]:
+        def one(method: Trained, memory: object) -> Tensor:
             f = first.compute.embeddings(networks[0], checked)
-            return f[at], method.classify(networks[0], memory, f)[at]
+            return method.classify(networks[0], memory, f)[at]
 
-        f, scores = mapped(one)
+        scores = mapped(one)
         labels = first.likeliest(scores.flatten(0, 1)).reshape(len(models), -1)
-        return [Prediction(*some) for some in zip(labels, f, scores, strict=True)]
+        return [Prediction(*some) for some in zip(labels, scores, strict=True)]
 
     return predictions

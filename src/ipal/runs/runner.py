@@ -326,7 +326,7 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
             **resolved.stream.describe(),
             **config.protocol.model_dump(mode="json"),
             "split": list(config.split or ()),
-            "exemplar_free": not model.stores_exemplars
+            "exemplar_free": model.method.keeps == "statistics"
             and config.protocol.train_graph == "isolated"
             and not resolved.stream.revisits,
         },

@@ -7,6 +7,7 @@ float32.
 
 from collections.abc import Collection
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,12 +49,10 @@ def both_ways(data: "Data") -> "Data":
     """The same graph with every edge in both directions; the one passed in where they are there, or nothing is."""
     if getattr(data, "x", None) is None or graph_of(data).symmetric:
         return data
-    made, graph = copy(data), graph_of(data, undirected=True)
+    graph = graph_of(data, undirected=True)
     weights = None if graph.edge_weight is None else torch.from_numpy(graph.edge_weight)
     edges = {"edge_index": torch.from_numpy(graph.edges), "edge_weight": weights}
-    for name, value in (edges | dict.fromkeys(NOT_USED)).items():
-        made[name] = value
-    return made
+    return copy(data).update(edges | dict.fromkeys(NOT_USED))
 
 
 def _edges(data: Any) -> tuple[NDArray[Any], Given]:
@@ -77,7 +76,7 @@ def _edges(data: Any) -> tuple[NDArray[Any], Given]:
 def task_of(data: "Data | GraphData") -> Task:
     """A training view: the nodes in `train_mask` that have a label; other labels are not even looked at."""
     graph = graph_of(data)
-    y, mask = _labels(data, graph.num_nodes), getattr(data, "train_mask", None)
+    y, mask = one_a_node(getattr(data, "y", None), graph.num_nodes), getattr(data, "train_mask", None)
     if mask is not None:
         nodes = np.flatnonzero(given_mask(mask, graph.num_nodes) & _may_teach(data, y))
         return Task(graph, nodes, _plain_labels(y[nodes]))
@@ -95,7 +94,7 @@ def labels_to_score(data: "Data | GraphData", n: int, known: Collection[Label], 
 
     A number below zero says that there is none, unless it is a class that is known.
     """
-    y, mask = _labels(data, n), getattr(data, "test_mask", None) if mask is None else mask
+    y, mask = one_a_node(getattr(data, "y", None), n), getattr(data, "test_mask", None) if mask is None else mask
     there = _has_label(y) | np.array([label in known for label in y.tolist()], dtype=np.bool_)
     nodes = np.flatnonzero(there if mask is None else there & given_mask(mask, n, "test_mask"))
     if len(nodes) == 0:
@@ -110,25 +109,21 @@ def departure_of(data: "Data | GraphData") -> tuple[Task, Nodes]:
     return task, np.flatnonzero(np.zeros(n) if mask is None else given_mask(mask, n, "forget_mask"))
 
 
-def correction_of(data: "Data | GraphData") -> tuple[Task, Labels]:
-    """A training view, and what its nodes should have been learned as (`new_y`)."""
+def correction_of(data: "Data | GraphData") -> tuple[Task, Task]:
+    """A training view, and the one that should have been learned (`new_y`)."""
     task, new = task_of(data), getattr(data, "new_y", None)
     if new is None:
         raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
     labels = one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
     if not _may_teach(data, labels).all():
         raise DataError("data.new_y has no label for a node in train_mask: use ipal.forget_rows for such nodes.")
-    return task, _plain_labels(labels)
-
-
-def _labels(data: Any, n: int) -> NDArray[Any]:
-    if getattr(data, "y", None) is None:
-        raise DataError("The graph has no labels: set data.y, one label per node.")
-    return one_a_node(data.y, n)
+    return task, replace(task, labels=_plain_labels(labels))
 
 
 def one_a_node(values: Any, n: int, name: str = "data.y") -> NDArray[Any]:
     """Labels as they are given, one for each node."""
+    if values is None:
+        raise DataError(f"The graph has no labels: set {name}, one label per node.")
     if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) > 1:
         values = np.array(values, dtype=object)  # NumPy would make strings of all of them
     y = as_numpy(values, name)
@@ -189,9 +184,8 @@ def as_numpy(values: Any, name: str) -> NDArray[Any]:
     """A dense array; sparse ones are filled in."""
     try:
         if isinstance(values, torch.Tensor):
-            values = values.detach().cpu().to_dense().resolve_conj().resolve_neg()
             has_twin = values.dtype in (torch.float32, torch.float64) or not values.is_floating_point()
-            values = values.numpy() if has_twin else values.float().numpy()
+            values = (values.to_dense() if has_twin else values.to_dense().float()).numpy(force=True)
         array: NDArray[Any] = values.toarray() if sp.issparse(values) else np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
         raise DataError(f"{name} cannot be made an array: it needs values, in rows of the same length.") from error
@@ -226,8 +220,7 @@ def given_features(x: Any, name: str = "data.x") -> Features:
 
 def single(given: Any, what: str) -> Any:
     """A label or a node that was given: one value, not several."""
-    is_single = isinstance(given, np.generic | np.ndarray | torch.Tensor) and given.ndim == 0
-    value = given.item() if is_single else given
+    value = given.item() if getattr(given, "ndim", None) == 0 else given
     if not isinstance(value, int | float | str):
         raise DataError(f"{what} is named by a whole number or a string, not by {shortened(given)}.")
     return value

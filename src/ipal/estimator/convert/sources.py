@@ -1,7 +1,6 @@
 """`graph_from`: a graph from what people have."""
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -93,8 +92,11 @@ def graph_from(
         return GraphData.of(load_to_predict(os.fspath(graph), undirected=not directed))
     if "torch_geometric" in packages and hasattr(graph, "edge_index"):
         return graph if directed else both_ways(graph)
-    if edges is not None:
-        raw = _of_tables(graph, edges, roles)
+    if edges is not None and all(isinstance(one, str | os.PathLike) for one in (graph, edges)):
+        raw = read_tables(Path(graph), Path(edges), roles)
+    elif edges is not None:
+        tables = Table("the table of nodes", _columns(graph)), Table("the table of edges", _columns(edges))
+        raw = assembled(*tables, roles)
     elif "networkx" in packages:
         raw = _of_networkx(graph, roles)
     elif isinstance(graph, Mapping) and "edge_index" in graph:
@@ -113,13 +115,6 @@ def _roles(said: dict[str, Any], features: Any) -> Roles:
     return Roles(said, features)
 
 
-def _of_tables(nodes: Any, edges: Any, roles: Roles) -> RawGraph:
-    if all(isinstance(one, str | os.PathLike) for one in (nodes, edges)):
-        return read_tables(Path(nodes), Path(edges), roles)
-    tables = Table("the table of nodes", _columns(nodes)), Table("the table of edges", _columns(edges))
-    return assembled(*tables, roles)
-
-
 def _columns(table: Any) -> dict[str, Any]:
     """The columns of a table in memory, by name; an index with a name is one."""
     if isinstance(table, Mapping) and not is_sparse(table):
@@ -130,9 +125,10 @@ def _columns(table: Any) -> dict[str, Any]:
         pairs += [(str(name), table[name]) for name in table.columns]
     else:
         raise DataError(f"A table cannot be made of a {type(table).__name__}: pass {READS}.")
-    name, count = Counter(name for name, _ in pairs).most_common(1)[0] if pairs else ("", 0)
-    if count > 1:
-        raise DataError(f"A table has two columns called {shortened(name)}: give each a name of its own.")
+    names = [name for name, _ in pairs]
+    if len({*names}) < len(names):
+        twice = max(names, key=names.count)
+        raise DataError(f"A table has two columns called {shortened(twice)}: give each a name of its own.")
     return dict(pairs)
 
 
