@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ipal.report.statistics import Spread
@@ -27,6 +27,9 @@ class Cell:
         return not isinstance(self.value, str)
 
 
+NOTHING = Cell("", None)
+
+
 @dataclass(frozen=True)
 class CellTable:
     """Rows for Markdown, LaTeX, a terminal, or a page, where they can be sorted by any column and downloaded."""
@@ -37,11 +40,6 @@ class CellTable:
 
     def is_number(self, column: int) -> bool:
         return all(row[column].is_number for row in self.rows)
-
-    def without_empty_columns(self) -> "CellTable":
-        kept = [place for place in range(len(self.columns)) if any(row[place].text for row in self.rows)]
-        rows = [[row[place] for place in kept] for row in self.rows]
-        return replace(self, columns=[self.columns[place] for place in kept], rows=rows)
 
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> CellTable:
@@ -58,22 +56,15 @@ def signless(text: str) -> str:
     return text.removeprefix("-") if not text.strip("-0.") else text.replace("-", "−")
 
 
-def number(value: float) -> Cell:
-    return Cell(signless(f"{value:.2f}"), value)
-
-
-def pretty(score: Spread | None) -> str:
+def pretty(score: Spread) -> str:
     """`83.07 ± 2.16`."""
-    if score is None:
-        return ""
     deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
     return signless(f"{score.mean:.2f}") + deviation
 
 
 def spread_cell(summary: Spread | None, mark: str = "") -> Cell:
     """A mean with its deviation; nothing where there is none."""
-    mean, deviation = summary or (None, None)
-    return Cell(pretty(summary), mean, mark, deviation)
+    return NOTHING if summary is None else Cell(pretty(summary), summary.mean, mark, summary.deviation)
 
 
 def seconds(value: float) -> str:

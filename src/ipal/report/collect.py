@@ -2,14 +2,12 @@
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from statistics import fmean, mode
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +16,7 @@ from ipal.config import ProtocolConfig, RunConfig
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluation.metrics import titled
 from ipal.report import paper
-from ipal.runs.manifest import Manifest, Settings, all_manifests, manifest_path, read_manifest
+from ipal.runs.manifest import Manifest, Settings, manifest_path, read_manifest
 from ipal.runs.records import Confusion, Result
 from ipal.runs.run_folder import RunFolder, RunStore
 
@@ -63,12 +61,12 @@ class Run:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Seconds and bytes."""
+        """Seconds and bytes, as tables name them."""
         return {
-            "seconds": self.result.timing.total_seconds,
-            "seconds_per_epoch": fmean(self.result.timing.seconds_per_epoch),
-            "peak_bytes": self.result.peak_memory_bytes,
-            "retained_bytes": self.result.retained.bytes,
+            "time of a run": self.result.timing.total_seconds,
+            "an epoch": fmean(self.result.timing.seconds_per_epoch),
+            "peak memory": self.result.peak_memory_bytes,
+            "retained": self.result.retained.bytes,
         }
 
     # ------------------------------------------------------------------ other files
@@ -146,14 +144,6 @@ class ReportRow:
         return fmean(self.by_seed(score).values())
 
 
-class TriedPoint(NamedTuple):
-    """A point of the grid from which a row's settings were chosen, with its AP on validation nodes by seed."""
-
-    label: str
-    settings: Settings
-    scores: Sequence[float]
-
-
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Rows in one table: those of a bench, or of all runs on one graph under one protocol."""
@@ -168,7 +158,8 @@ class Comparison:
     kind: str = "study"
     command: str = ""
     remarks: Sequence[str] = ()
-    tried: Sequence[TriedPoint] = ()
+    tried: Sequence[ReportRow] = ()
+    """For Figure 6: the points of the grids, as rows with their settings and runs."""
 
     @property
     def runs(self) -> list[Run]:
@@ -177,8 +168,8 @@ class Comparison:
     @cached_property
     def protocol(self) -> dict[str, Any]:
         """Of most of its rows; empty without a run."""
-        texts = Counter(json.dumps(row.runs[0].rules) for row in self.rows if row.runs)
-        return dict(json.loads(texts.most_common(1)[0][0])) if texts else {}
+        texts = [json.dumps(row.runs[0].rules) for row in self.rows if row.runs]
+        return dict(json.loads(mode(texts))) if texts else {}
 
     @property
     def is_comparable_to_paper(self) -> bool:
@@ -254,34 +245,25 @@ def choose_manifests(runs: Path, names: Sequence[str]) -> list[Manifest]:
     for name in names:
         if name not in known:
             raise ConfigError(f"There is no bench '{name}' under {runs}.{did_you_mean(name, known)}")
-    chosen = [read_manifest(manifest_path(runs, name)) for name in dict.fromkeys(names)] or all_manifests(runs)
-    order = list(paper.DATASETS)
-    return sorted(chosen, key=lambda one: (order.index(one.dataset) if one.dataset in order else len(order), one.name))
+    chosen = [read_manifest(manifest_path(runs, name)) for name in dict.fromkeys(names or known)]
+    return sorted(chosen, key=lambda one: ([*paper.DATASETS, one.dataset].index(one.dataset), one.name))
 
 
 def read_bench(manifest: Manifest, runs: Path) -> Comparison:
     """All rows with the runs that are there; what is not there becomes a remark."""
-    rows, remarks = [], []
+    rows, tried, remarks = list[ReportRow](), list[ReportRow](), list[str]()
     for entry in manifest.entries:
-        found, missing = list[Run](), 0
-        for folder in (RunFolder(runs / name) for name in entry.runs):
-            try:
-                if folder.is_finished:
-                    found.append(read_run(folder))
-                else:
-                    missing += 1
-            except StoreError as error:
-                remarks.append(f"{entry.label}: {error}")
+        found, damaged = _finished(runs, entry.runs)
+        remarks += [f"{entry.label}: {error}" for error in damaged]
+        missing = len(entry.runs) - len(found) - len(damaged)
         if missing or not entry.runs:
             remarks.append(f"{entry.label}: {missing or 'all'} of {len(manifest.seeds)} runs are not finished.")
         remarks += [f"{entry.label}: {run} failed: {reason}" for run, reason in entry.failures.items()]
-        rows.append(ReportRow(entry.label, entry.method, found, entry.stores_exemplars, entry.settings, entry.grid))
+        row = ReportRow(entry.label, entry.method, found, entry.stores_exemplars, entry.settings, entry.grid)
+        rows.append(row)
+        for point in entry.tried if manifest.kind == "figure6" else ():
+            tried.append(replace(row, settings=point.settings, runs=_finished(runs, point.runs)[0]))
     about_data = dict.fromkeys(one for row in rows for run in row.runs if (one := run.result.data.remark))
-    tried = [
-        TriedPoint(entry.label, point.settings, _validation_scores(runs, point.runs))
-        for entry in manifest.entries
-        for point in entry.tried
-    ]
     return Comparison(
         manifest.name,
         manifest.dataset,
@@ -295,9 +277,13 @@ def read_bench(manifest: Manifest, runs: Path) -> Comparison:
     )
 
 
-def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
-    scores = []
-    for name in names:
-        with suppress(StoreError):  # a point with the seeds that can be read
-            scores.append(float(RunFolder(runs / name).result()["validation"]["average_performance"]))
-    return scores
+def _finished(runs: Path, names: Sequence[str]) -> tuple[list[Run], list[StoreError]]:
+    """Those of the named runs that are finished, and what is wrong with others that are."""
+    found, damaged = list[Run](), list[StoreError]()
+    for folder in (RunFolder(runs / name) for name in names):
+        try:
+            if folder.is_finished:
+                found.append(read_run(folder))
+        except StoreError as error:
+            damaged.append(error)
+    return found, damaged

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from ipal.report import paper
-from ipal.report.cells import pretty
+from ipal.report.cells import pretty, spread_cell
 from ipal.report.collect import Comparison
 from ipal.report.statistics import Spread, how_many, scale_from, spread
 from ipal.system.files import make_folder, write_atomically
@@ -83,7 +83,7 @@ def heat_maps(bench: Comparison) -> Figure | None:
             text = f"{mean[after, on]:.{1 if tasks < 8 else 0}f}"
             style = {"ha": "center", "va": "center", "fontsize": 8 if tasks < 12 else 6}
             axes.text(on, after, text, color="white" if dark else "black", **style)
-        axes.set_title(f"{title}\nAP {pretty(spread(list(rows[title].by_seed('AP').values())))}")
+        axes.set_title(f"{title}\nAP {spread_cell(spread(list(rows[title].by_seed('AP').values()))).text}")
         axes.set_xticks(range(tasks), [str(task + 1) for task in range(tasks)])
         axes.set_yticks(range(tasks), [str(task + 1) for task in range(tasks)])
         axes.set_xlabel("accuracy on task")
@@ -158,7 +158,8 @@ def _by_gamma(bench: Comparison) -> dict[str, dict[float, Spread]]:
     """By row and positive gamma the scores; where other settings were tried as well, those of the best."""
     lines: dict[str, dict[float, Spread]] = {}
     for point in bench.tried:
-        gamma, score = point.settings.get(paper.GAMMA), spread(point.scores)
+        gamma = point.settings.get(paper.GAMMA)
+        score = spread([run.result.validation.average_performance for run in point.runs])
         if isinstance(gamma, int | float) and gamma > 0 and score:
             line = lines.setdefault(point.label, {})
             line[gamma] = max(score, line.get(gamma, score), key=lambda one: one.mean)

@@ -1,9 +1,9 @@
 """The page that compares runs: those that differ in the seed alone make one row, rows of one protocol one section."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import mode
 
 from ipal.report import paper, tables
 from ipal.report.cells import signless
@@ -60,7 +60,7 @@ def comparisons(runs: Sequence[Run]) -> list[Comparison]:
             odd = {name: rule for name, rule in first.rules.items() if any(other[name] != rule for other in rivals)}
             title += f": {tables.rules_in_words(odd) or 'another graph'}"
         rows = _rows([first, *others])
-        seeds = Counter(tuple(run.seed for run in row.runs) for row in rows).most_common(1)[0][0]
+        seeds = mode(tuple(run.seed for run in row.runs) for row in rows)
         made.append(Comparison(f"comparison{index}", first.config.dataset, title, rows, seeds))
     return made
 
@@ -88,9 +88,9 @@ def _rows(runs: Sequence[Run]) -> list[ReportRow]:
 
 
 def _section(found: Comparison, with_verdict: bool) -> PageSection:
-    measured = tables.machines(found)
+    measured, details = tables.machines(found), tables.details(found)
     shown = [
-        replace(tables.details(found), caption=f"Comparison on {found.title}"),
+        replace(details, caption=f"Comparison on {found.title}"),
         replace(tables.further(found), caption=f"Further metrics, time and memory on {found.title}"),
     ]
     return PageSection(
@@ -99,7 +99,7 @@ def _section(found: Comparison, with_verdict: bool) -> PageSection:
         lead=" ".join([verdict(found)] * with_verdict + ["AP and AF on test nodes in %, mean ± standard deviation."]),
         content=[*shown, *([_dynamics(found)] if found.runs else ())],
         notes=[
-            tables.legend([found], compared=True),
+            tables.legend([found], details),
             f"Protocol: {tables.rules_in_words(found.protocol)}.",
             f"Time and memory were measured on {'different machines' if len(measured) > 1 else 'one machine'}: "
             f"{'; '.join(measured)}.",

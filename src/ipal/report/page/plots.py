@@ -6,6 +6,7 @@ replaced by the value of the point.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ipal.report.cells import CellTable
@@ -90,10 +91,9 @@ def tasks(count: int) -> list[str]:
     return [f"task {index + 1}" for index in range(count)]
 
 
-def percent_axis(title: str, values: Values = (0,)) -> Spec:
+def percent_axis(title: str, values: Values) -> Spec:
     """From a round number below the lowest value to 100."""
-    low = scale_from(value for value in values if value is not None)
-    return {"title": title, "low": low, "high": 102, "suffix": " %"}
+    return {"title": title, "low": scale_from(values), "high": 102, "suffix": " %"}
 
 
 def heat_map(
@@ -106,10 +106,11 @@ def heat_map(
 ) -> Spec:
     """Values by row and column; `titles` are those of rows, columns and values.
 
-    `look` is what differs from a map of percentages; `about` in it is for `hover` to use, and is in the table of
+    `look` is what differs from a map of accuracies; `about` in it is for `hover` to use, and is in the table of
     the chart where `about_title` names it.
     """
-    percent = {"lowest": 0, "highest": 100, "scale": "heat", "suffix": " %", "digits": 1}
+    lowest = scale_from(chain.from_iterable(values))
+    percent = {"lowest": lowest, "highest": 100, "scale": "heat", "suffix": " %", "digits": 1}
     trace = {"kind": "heat", "z": values, "hover": hover, "value_title": titles[2], **percent, **look}
     if len(rows) * len(columns) > LABELLED_CELLS:
         trace["digits"] = None

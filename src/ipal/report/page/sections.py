@@ -1,6 +1,5 @@
 """Sections of one run on accuracy, classes and training."""
 
-import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
@@ -8,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.evaluation.metrics import METRICS
-from ipal.report.cells import CellTable, number, table
+from ipal.report.cells import Cell, CellTable, signless, table
 from ipal.report.collect import Run
 from ipal.report.page import plots
 from ipal.report.page.plots import Chart, PageSection, Spec
-from ipal.report.statistics import scale_from
 from ipal.runs.records import stream_in_words
 
 Counts = NDArray[np.int64]
@@ -28,13 +26,14 @@ def accuracy_section(run: Run) -> PageSection:
         "class": "over all classes seen so far, without knowing the node's task",
         "task": "over the classes of the node's own task, which is known",
     }.get(str(run.result.protocol.stream), f"stream {stream_in_words(run.result.protocol.stream)}")
-    accuracy = run.result.protocol.accuracy
+    accuracy, moments = run.result.protocol.accuracy, plots.tasks(len(run.matrix))
+    titles = ("after learning", "tested on", "accuracy %")
     matrix = Chart(
         "matrix",
         "Accuracy matrix",
         "A row is a moment, a column a task that is tested: read a column downwards to see a task being forgotten. "
         "AP is the mean of the last row, AF the mean change from the diagonal to the last row.",
-        matrix_spec(run.matrix),
+        plots.heat_map(moments, moments, run.result.accuracy_matrix, titles, "After learning {y}:\n{z:.2f} % on {x}"),
     )
     return PageSection(
         "accuracy",
@@ -42,14 +41,6 @@ def accuracy_section(run: Run) -> PageSection:
         lead=f"On test nodes, {among}. A task's accuracy is {ACCURACIES.get(accuracy, accuracy)}.",
         content=[matrix, _curve_chart(run), _metrics_table(run)],
     )
-
-
-def matrix_spec(matrix: NDArray[np.float64]) -> Spec:
-    """The accuracy matrix."""
-    names, titles = plots.tasks(len(matrix)), ("after learning", "tested on", "accuracy %")
-    values = [[None if math.isnan(value) else value for value in row] for row in matrix.tolist()]
-    lowest = scale_from(np.nanmin(matrix, axis=1).tolist())
-    return plots.heat_map(names, names, values, titles, "After learning {y}:\n{z:.2f} % on {x}", lowest=lowest)
 
 
 def _curve_chart(run: Run) -> Chart:
@@ -70,7 +61,7 @@ def _metrics_table(run: Run) -> CellTable:
     rows = []
     for title, value in run.scores.items():
         unit, about = (known[title].unit, known[title].about) if title in known else ("", "")
-        rows.append((title, number(value), unit, about))
+        rows.append((title, Cell(signless(f"{value:.2f}"), value), unit, about))
     return table("Metrics of the whole run", ("metric", "value", "unit", "meaning"), rows)
 
 
@@ -93,13 +84,11 @@ def classes_section(run: Run) -> PageSection:
 
 def _recall_chart(names: Sequence[str], recalls: Sequence[plots.Values]) -> Chart:
     titles, moments = ("class", "after learning", "recall %"), plots.tasks(len(recalls[0]))
-    lowest = scale_from(value for row in recalls for value in row if value is not None)
-    hover = "{z:.1f} % of class {y}\nafter {x}"
     return Chart(
         "recall",
         "Recall of every class over the tasks",
         "Read a row from left to right: where it pales, the class is being forgotten.",
-        plots.heat_map(names, moments, recalls, titles, hover, lowest=lowest),
+        plots.heat_map(names, moments, recalls, titles, "{z:.1f} % of class {y}\nafter {x}"),
     )
 
 
@@ -109,7 +98,7 @@ def _confusion_chart(names: Sequence[str], counts: Sequence[Counts]) -> Chart:
     hover = "{about} test nodes of {y} ({z:.1f} %)\nwere taken for {x}"
     specs = [
         plots.heat_map(
-            names, names, shares(one), titles, hover, about=one.tolist(), about_title="nodes", scale="errors"
+            names, names, shares(one), titles, hover, lowest=0, about=one.tolist(), about_title="nodes", scale="errors"
         )
         for one in counts
     ]

@@ -56,8 +56,8 @@ def headline(run: Run) -> list[Fact]:
     return [
         Fact("AP", f"{run.scores['AP']:.2f}", "average performance: mean of the accuracy matrix's last row", "%"),
         Fact("AF", change, "average forgetting: mean change of old tasks since learned", "points"),
-        Fact("time", seconds(run.costs["seconds"]), "for all tasks, evaluation included"),
-        Fact("retained", size(run.costs["retained_bytes"]), "all that the saved model keeps"),
+        Fact("time", seconds(run.costs["time of a run"]), "for all tasks, evaluation included"),
+        Fact("retained", size(run.costs["retained"]), "all that the saved model keeps"),
         free,
     ]
 
@@ -80,8 +80,8 @@ def cost_section(run: Run) -> PageSection:
     if retained.stores_exemplars:
         lead = "Raw nodes of earlier tasks are stored: anyone who has the model has them."
     notes = [
-        f"An epoch took {seconds(run.costs['seconds_per_epoch'])}, all tests {seconds(timing.evaluation_seconds)}.",
-        f"The process held at most {size(run.costs['peak_bytes'])}. Measured on: {run.machine}.",
+        f"An epoch took {seconds(run.costs['an epoch'])}, all tests {seconds(timing.evaluation_seconds)}.",
+        f"The process held at most {size(run.costs['peak memory'])}. Measured on: {run.machine}.",
         "'ipal audit RUN' shows what can be reconstructed from the model.",
     ]
     if (turns := timing.runs_taking_turns) > 1:

@@ -26,18 +26,13 @@ def make_page(
     """
     is_one = len(runs) == 1 and not benches
     path = path or (runs[0].folder.path / "report.html" if is_one else Path("report") / "runs.html")
-    check_path(path)
+    check_target(path)
+    if path.is_dir() or path.suffix not in {".html", ".htm"}:
+        raise ConfigError(f"{path} is no HTML file: name one that ends in .html, as -o {path / 'page.html'}.")
     content = render(one_run(runs[0]) if is_one else several_runs(benches, runs, remarks))
     make_folder(path.parent)
     write_atomically(path, content)
     return path
-
-
-def check_path(path: Path) -> None:
-    """Check before any work that the page can be written."""
-    check_target(path)
-    if path.is_dir() or path.suffix not in {".html", ".htm"}:
-        raise ConfigError(f"{path} is no HTML file: name one that ends in .html, as -o {path / 'page.html'}.")
 
 
 def render(page: Page) -> str:
