@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.config import ProtocolConfig, RunConfig
+from ipal.config import ProtocolConfig, RunConfig, Tree
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluation.metrics import titled
 from ipal.report import paper
@@ -74,6 +74,11 @@ class Run:
     @cached_property
     def config(self) -> RunConfig:
         return self.folder.config()
+
+    @cached_property
+    def settings(self) -> Settings:
+        """All but the seed, by dotted name."""
+        return {name: value for name, value in flat(self.config.to_tree()).items() if name != "seed"}
 
     @property
     def machine(self) -> str:
@@ -202,6 +207,17 @@ class Comparison:
 
 
 # ---------------------------------------------------------------------- reading
+
+
+def flat(tree: Tree) -> dict[str, Any]:
+    """Settings by dotted name. Only sections are opened: a value that is a mapping stays one."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{inner}": leaf for inner, leaf in value.items()}
+        else:
+            found[name] = value
+    return found
 
 
 def read_run(folder: RunFolder) -> Run:

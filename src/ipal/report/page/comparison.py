@@ -10,7 +10,6 @@ from ipal.report.cells import signless
 from ipal.report.collect import Comparison, ReportRow, Run
 from ipal.report.page import plots
 from ipal.report.page.plots import Chart, Page, PageSection, Spec
-from ipal.report.page.single import flat
 from ipal.report.statistics import paired_interval, spread
 
 
@@ -69,18 +68,17 @@ def _rows(runs: Sequence[Run]) -> list[ReportRow]:
     """By method, and where settings differ by those that do."""
     found: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
-        found.setdefault(json.dumps({**run.config.to_tree(), "seed": None}, sort_keys=True), []).append(run)
-    firsts = [(members[0], dict(flat(members[0].config.to_tree()))) for members in found.values()]
+        found.setdefault(json.dumps(run.settings, sort_keys=True), []).append(run)
     rows = []
-    for (run, settings), members in zip(firsts, found.values(), strict=True):
-        rivals = [others for one, others in firsts if one.config.method == run.config.method]
+    for run, *others in found.values():
+        rivals = [first.settings for first, *_ in found.values() if first.config.method == run.config.method]
         odd = [
             f"{name.rpartition('.')[2]}={tables.as_text(value)}"
-            for name, value in settings.items()
-            if name != "seed" and any(other.get(name) != value for other in rivals)
+            for name, value in run.settings.items()
+            if any(rival.get(name) != value for rival in rivals)
         ]
         stores = run.result.retained.stores_exemplars
-        rows.append(ReportRow(", ".join([run.result.title, *odd]), run.config.method, members, stores))
+        rows.append(ReportRow(", ".join([run.result.title, *odd]), run.config.method, [run, *others], stores))
     return sorted(rows, key=lambda row: (paper.place(row.method), row.title))
 
 
@@ -120,11 +118,10 @@ def _dynamics(found: Comparison) -> Chart:
         if len(row.runs) > 1:
             low, high = ([one.mean + sign * (one.deviation or 0.0) for one in summaries] for sign in (-1, 1))
             lines[-1] |= {"low": low, "high": high}
-    down = plots.percent_axis("AP", [value for line in lines for value in (line.get("low") or line["y"])])
     return Chart(
         f"{found.name}-dynamics",
         "AP after each task",
         "A line is the mean over seeds, its band one standard deviation to each side; the thick line is the best. "
         "Click a name to hide it, twice to see it alone.",
-        {"traces": lines, "height": 440, "x": {"title": "after learning", "names": names}, "y": down},
+        plots.curves(lines, {"title": "after learning", "names": names}, "AP", height=440),
     )

@@ -91,11 +91,6 @@ def tasks(count: int) -> list[str]:
     return [f"task {index + 1}" for index in range(count)]
 
 
-def percent_axis(title: str, values: Values) -> Spec:
-    """From a round number below the lowest value to 100."""
-    return {"title": title, "low": scale_from(values), "high": 102, "suffix": " %"}
-
-
 def heat_map(
     rows: Sequence[str],
     columns: Sequence[str],
@@ -130,3 +125,10 @@ def line(name: str, x: Sequence[Any], y: Values, index: int, hover: str, *, is_m
         tint, width, dash, symbol, size = "@ink", 3.5, "", "star", 11
     look = {"colour": tint, "width": width, "dash": dash, "symbol": symbol, "size": size, "markers": True}
     return {"kind": "line", "name": name, "x": x, "y": y, "hover": f"{{name}}: {hover}", **look, **more}
+
+
+def curves(lines: Sequence[Spec], x: Spec, title: str, height: int = 380, **more: Any) -> Spec:
+    """Lines of percentages, from a round number below the lowest value to 100."""
+    low = scale_from(value for one in lines for value in (one.get("low") or one["y"]))
+    y = {"title": title, "low": low, "high": 102, "suffix": " %"}
+    return {"traces": lines, "height": height, "x": x, "y": y, **more}

@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from ipal.errors import ConfigError
 from ipal.report.collect import Comparison, Run
@@ -39,6 +38,7 @@ def render(page: Page) -> str:
     """The page as one HTML text."""
     shown = [part for section in page.sections for part in section.content if isinstance(part, Chart)]
     charts = {one.key: {**one.spec, "changes": one.changes} for one in shown}
+    numbers = json.dumps(charts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     scripts = {name: _static(f"{name}.js") for name in ("theme", "charts", "page")}
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -54,14 +54,8 @@ def render(page: Page) -> str:
         policy=_policy(list(scripts.values())),
         style=_static("page.css"),
         scripts=scripts,
-        packed=packed(charts),
+        packed=base64.b64encode(gzip.compress(numbers.encode(), mtime=0)).decode(),  # or they would be most of a page
     )
-
-
-def packed(content: Any) -> str:
-    """JSON, compressed, as text: it would be most of a page."""
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _policy(scripts: Sequence[str]) -> str:
