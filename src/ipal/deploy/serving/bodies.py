@@ -262,28 +262,23 @@ def _features(arrays: dict[str, Any], limits: Limits) -> Features:
     if ("x" in arrays) == bool(sparse) or (sparse and len(sparse) < len(SPARSE)):
         sent = ", ".join(sparse + ["x"] * ("x" in arrays)) or "none of them"
         raise DataError(f"Features are either x, one list per node, or sparse: {', '.join(SPARSE)}; sent were {sent}.")
+    shape = arrays["x_shape"] if sparse else np.array(arrays["x"].shape)
+    if sparse and (shape.shape != (2,) or shape.dtype.kind not in "iu"):
+        raise DataError("x_shape is two whole numbers: nodes and features.")
+    is_table = len(shape) == 2
+    if is_table and shape[0] > limits.nodes:
+        raise TooLargeError(
+            f"The graph has {shape[0]} nodes; at most {limits.nodes} are taken (--max-nodes): send the nodes in "
+            "question with their neighbourhood, in several requests."
+        )
     with np.errstate(over="ignore"):  # overflows become infinite, which is refused
         if sparse:
-            shape = arrays["x_shape"]
-            if shape.shape != (2,) or shape.dtype.kind not in "iu":
-                raise DataError("x_shape is two whole numbers: nodes and features.")
-            _check_nodes(int(shape[0]), limits)
             return csr([arrays[name] for name in SPARSE], Path("The request")).astype(np.float32)
         x = arrays["x"]
-        if x.ndim == 2:
-            _check_nodes(x.shape[0], limits)
         if isinstance(x, np.ndarray):
             x = np.ascontiguousarray(x, dtype=np.float32)
-            x = sp.csr_array(x) if x.ndim == 2 and MOSTLY_ZERO * np.count_nonzero(x) < x.size else x
+            x = sp.csr_array(x) if is_table and MOSTLY_ZERO * np.count_nonzero(x) < x.size else x
         return x
-
-
-def _check_nodes(n: int, limits: Limits) -> None:
-    if n > limits.nodes:
-        raise TooLargeError(
-            f"The graph has {n} nodes; at most {limits.nodes} are taken (--max-nodes): send the nodes in question with "
-            "their neighbourhood, in several requests."
-        )
 
 
 def _with_degree(graph: Graph, degree: NDArray[Any], weighted: bool) -> Graph:

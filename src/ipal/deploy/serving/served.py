@@ -149,10 +149,21 @@ class Served:
         self._stamp = stamp
 
     def _load(self, content: bytes) -> Loaded:
-        model = loaded(Snapshot.of(content, self._path), self._path)
+        model, version = loaded(Snapshot.of(content, self._path), self._path), _version(content)
         x = sp.csr_array(np.ones((2, model.num_features), dtype=np.float32))
         predict(model, Graph(x, np.zeros((2, 0), dtype=np.int64), symmetric=True))  # all libraries are loaded then, too
-        return Loaded(model, _version(content), self._limits, _facts(model, _version(content)))
+        facts = {
+            "version": version,
+            "method": model.name,
+            "classes": model.classes_.tolist(),
+            "features": model.num_features,
+            "feature_names": list(model.columns),
+            "hops": model.reach,
+            "hops_to_reject": model.reach + SMOOTHED,
+            "directed": model.directed,
+            **model.memory_report(),
+        }
+        return Loaded(model, version, self._limits, facts)
 
     @property
     def is_current(self) -> bool:
@@ -174,17 +185,3 @@ class Served:
 
 def _version(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
-
-
-def _facts(model: Model, version: str) -> dict[str, Any]:
-    return {
-        "version": version,
-        "method": model.name,
-        "classes": model.classes_.tolist(),
-        "features": model.num_features,
-        "feature_names": list(model.columns),
-        "hops": model.reach,
-        "hops_to_reject": model.reach + SMOOTHED,
-        "directed": model.directed,
-        **model.memory_report(),
-    }
