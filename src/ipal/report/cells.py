@@ -48,9 +48,6 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -
     return CellTable(caption, columns, cells)
 
 
-# ---------------------------------------------------------------------- cells
-
-
 def signless(text: str) -> str:
     """`0.00` where rounding left `-0.00`; a true minus sign elsewhere."""
     return text.removeprefix("-") if not text.strip("-0.") else text.replace("-", "−")
@@ -75,9 +72,6 @@ def seconds(value: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-# ---------------------------------------------------------------------- formats
-
-
 def markdown(shown: CellTable) -> str:
     """A pipe table; best bold, second underlined."""
     styles = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
@@ -86,28 +80,20 @@ def markdown(shown: CellTable) -> str:
     return "\n".join([f"| {lines[0]} |", "|---" * len(shown.columns) + "|", *(f"| {line} |" for line in lines[1:])])
 
 
+SYMBOLS = {"±": "pm", "↑": "uparrow", "↓": "downarrow", "γ": "gamma", "μ": "mu", "Σ": "Sigma", "‖": "|"}
+RAISED = {"†": r"\dagger", "²": "2", "⁻": "-", "¹": "1", "ᵀ": r"\top"}
 LATEX_SIGNS = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "…": r"\ldots{}",
     "–": "--",
-    **{sign: f"${sign}$" for sign in "<>"},
     "−": "$-$",
-    "±": r"$\pm$",
-    "†": r"$^{\dagger}$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "γ": r"$\gamma$",
-    "μ": r"$\mu$",
-    "Σ": r"$\Sigma$",
-    "‖": r"$\|$",
     "′": "$'$",
-    "²": "$^2$",
-    "⁻": "$^{-}$",
-    "¹": "$^{1}$",
-    "ᵀ": r"$^{\top}$",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{sign: f"${sign}$" for sign in "<>"},
+    **{sign: f"$\\{name}$" for sign, name in SYMBOLS.items()},
+    **{sign: f"$^{{{name}}}$" for sign, name in RAISED.items()},
 }
 
 

@@ -32,14 +32,6 @@ class Run:
     result: Result
 
     @property
-    def name(self) -> str:
-        return self.folder.path.name
-
-    @property
-    def seed(self) -> int:
-        return self.result.seed
-
-    @property
     def dataset(self) -> str:
         return paper.dataset_title(self.result.dataset)
 
@@ -143,7 +135,7 @@ class ReportRow:
         return ",".join(f"{name}={value}" for name, value in sorted(fixed.items()))
 
     def by_seed(self, score: str) -> dict[int, float]:
-        return {run.seed: run.scores[score] for run in self.runs if score in run.scores}
+        return {run.result.seed: run.scores[score] for run in self.runs if score in run.scores}
 
     def mean(self, score: str) -> float:
         return fmean(self.by_seed(score).values())
@@ -186,7 +178,7 @@ class Comparison:
         return not row.runs or row.runs[0].rules == self.protocol
 
     def has_all_seeds(self, row: ReportRow) -> bool:
-        return {run.seed for run in row.runs} == {*self.seeds}
+        return {run.result.seed for run in row.runs} == {*self.seeds}
 
     @cached_property
     def ranked(self) -> list[ReportRow]:

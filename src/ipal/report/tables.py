@@ -46,7 +46,7 @@ def details(bench: Comparison) -> CellTable:
     columns |= differences(bench)
     for place, score in enumerate(SCORES):
         columns[f"paper {score}"] = [spread_cell(printed(bench, row)[place]) for row in bench.rows]
-    columns["seeds"] = [listed([run.seed for run in row.runs]) for row in bench.rows]
+    columns["seeds"] = [listed([run.result.seed for run in row.runs]) for row in bench.rows]
     columns["settings"] = [_settings(row) for row in bench.rows]
     return _by_row(bench, columns)
 
@@ -89,7 +89,7 @@ def scores_of(bench: Comparison, score: str) -> list[Cell]:
         if score in CHANGES and row.is_upper_reference:
             cell = Cell("–", None)
         elif row.runs and not bench.has_all_seeds(row):
-            cell = replace(cell, text=f"{cell.text} ({how_many(run.seed for run in row.runs)})")
+            cell = replace(cell, text=f"{cell.text} ({how_many(run.result.seed for run in row.runs)})")
         found.append(cell)
     return found
 

@@ -97,18 +97,19 @@ def json_body(graph: Graph | GraphData, nodes: Iterable[int] | None = None, **op
 def _parts(graph: Graph | GraphData, nodes: Iterable[int] | None, options: dict[str, Any]) -> dict[str, Any]:
     graph = graph.graph if isinstance(graph, GraphData) else graph
     x = graph.x
-    parts: dict[str, Any] = {"edge_index": graph.edges, "directed": not graph.symmetric, **options}
-    if isinstance(x, np.ndarray):
-        parts["x"] = x
-    else:
-        parts |= {"x_values": x.data, "x_indices": x.indices, "x_indptr": x.indptr, "x_shape": np.array(x.shape)}
-    if (weights := graph.edge_weight) is not None:
-        parts["edge_weight"] = weights
-    if graph.neighbours.whole_degree is not None:
-        parts["degree"] = graph.neighbours.whole_degree
-    if nodes is not None:
-        parts["nodes"] = np.asarray(list(nodes), dtype=np.int64)
-    return parts
+    features = {"x": x}
+    if not isinstance(x, np.ndarray):
+        features = dict(zip(SPARSE, (x.data, x.indices, x.indptr, np.array(x.shape)), strict=True))
+    parts = {
+        "edge_index": graph.edges,
+        "directed": not graph.symmetric,
+        **options,
+        **features,
+        "edge_weight": graph.edge_weight,
+        "degree": graph.neighbours.whole_degree,
+        "nodes": None if nodes is None else np.asarray(list(nodes), dtype=np.int64),
+    }
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 # ---------------------------------------------------------------------- described

@@ -57,9 +57,6 @@ def overload(sentence: str) -> HTTPException:
     return HTTPException(503, sentence, {"retry-after": "1"})
 
 
-# ---------------------------------------------------------------------- one model
-
-
 @dataclass(frozen=True, eq=False)
 class Loaded:
     """A model that was tried, and answers."""
@@ -111,9 +108,6 @@ def explanation(model: Model, question: Question, options: ExplainOptions) -> di
         raise DataError("reject, coverage and probabilities are of predictions: leave them out.")
     found = explain(model, question.graph, int(question.nodes[0]), against=options.against)
     return found.as_plain_data(options.top)
-
-
-# ---------------------------------------------------------------------- the one in use
 
 
 class Served:

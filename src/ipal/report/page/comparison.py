@@ -43,9 +43,6 @@ def verdict(found: Comparison) -> str:
     return f"{said}; the 95 % interval of the difference, {bounds}, {zero}."
 
 
-# ---------------------------------------------------------------------- runs as comparisons
-
-
 def comparisons(runs: Sequence[Run]) -> list[Comparison]:
     """Runs by graph and protocol."""
     groups: dict[str, list[Run]] = {}
@@ -59,7 +56,7 @@ def comparisons(runs: Sequence[Run]) -> list[Comparison]:
             odd = {name: rule for name, rule in first.rules.items() if any(other[name] != rule for other in rivals)}
             title += f": {tables.rules_in_words(odd) or 'another graph'}"
         rows = _rows([first, *others])
-        seeds = mode(tuple(run.seed for run in row.runs) for row in rows)
+        seeds = mode(tuple(run.result.seed for run in row.runs) for row in rows)
         made.append(Comparison(f"comparison{index}", first.config.dataset, title, rows, seeds))
     return made
 
@@ -67,7 +64,7 @@ def comparisons(runs: Sequence[Run]) -> list[Comparison]:
 def _rows(runs: Sequence[Run]) -> list[ReportRow]:
     """By method, and where settings differ by those that do."""
     found: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
+    for run in sorted(runs, key=lambda run: run.result.seed):
         found.setdefault(json.dumps(run.settings, sort_keys=True), []).append(run)
     rows = []
     for run, *others in found.values():
@@ -80,9 +77,6 @@ def _rows(runs: Sequence[Run]) -> list[ReportRow]:
         stores = run.result.retained.stores_exemplars
         rows.append(ReportRow(", ".join([run.result.title, *odd]), run.config.method, [run, *others], stores))
     return sorted(rows, key=lambda row: (paper.place(row.method), row.title))
-
-
-# ---------------------------------------------------------------------- one comparison
 
 
 def _section(found: Comparison, with_verdict: bool) -> PageSection:

@@ -75,8 +75,6 @@ class Page:
     facts: Sequence[Fact] = ()
 
 
-# ---------------------------------------------------------------------- charts
-
 SERIES = 8
 """Number of distinct colours; then they repeat with another marker."""
 SYMBOLS = ("circle", "square", "diamond", "triangle", "cross", "pentagon", "hexagon")

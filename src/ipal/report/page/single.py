@@ -33,17 +33,15 @@ def one_run(run: Run) -> Page:
     sections = (
         accuracy_section, along_section, classes_section, training_section, cost_section, setup_section,
     )  # fmt: skip
-    model = f"{result.model}. " if result.model else ""
+    model, name = f"{result.model}. " if result.model else "", run.folder.path.name
     return Page(
         title=f"{result.title} on {run.dataset}",
         verdict=verdict(run),
-        subtitle=(
-            f"{model}{many(len(sizes), 'task')} of {split}, one after the other; seed {run.seed}. Run {run.name}."
-        ),
+        subtitle=f"{model}{many(len(sizes), 'task')} of {split}, one after the other; seed {result.seed}. Run {name}.",
         facts=headline(run),
         warnings=[f"About this graph: {result.data.remark}"] if result.data.remark else [],
         sections=[found for section in sections if (found := section(run))],
-        name=run.name,
+        name=name,
     )
 
 
@@ -73,9 +71,6 @@ def verdict(run: Run) -> str:
     if lost[task] < LEAST:
         return f"{score}; no task lost accuracy after it was learned."
     return f"{score}; task {task + 1} lost most since it was learned, {lost[task]:.1f} points."
-
-
-# ---------------------------------------------------------------------- by task
 
 
 def accuracy_section(run: Run) -> PageSection:
@@ -114,9 +109,6 @@ def _metrics_table(run: Run) -> CellTable:
         unit, about = (known[title].unit, known[title].about) if title in known else ("", "")
         rows.append((title, Cell(signless(f"{value:.2f}"), value), unit, about))
     return table("Metrics of the whole run", ("metric", "value", "unit", "meaning"), rows)
-
-
-# ---------------------------------------------------------------------- by class
 
 
 def classes_section(run: Run) -> PageSection:
@@ -165,9 +157,6 @@ def shares(counts: Counts) -> list[list[float | None]]:
     return [[round(100 * int(one) / total, 4) if (total := int(row.sum())) else None for one in row] for row in counts]
 
 
-# ---------------------------------------------------------------------- training
-
-
 def along_section(run: Run) -> PageSection | None:
     """Accuracy along a stream of batches; None where tasks come whole."""
     points = run.result.along
@@ -176,8 +165,8 @@ def along_section(run: Run) -> PageSection | None:
     hover, markers = "{y:.2f} % after batch {x}", len(points.batch) <= 60
     line = plots.line("mean accuracy", points.batch, points.test, 0, hover, is_main=True, size=6, markers=markers)
     batches = run.result.protocol.batches or []
-    ends = list(accumulate(batches, initial=0))[: len(batches)]
-    borders = list(zip([end + 0.5 for end in ends], plots.tasks(len(ends)), strict=True))
+    begins = [batch + 0.5 for batch in accumulate(batches, initial=0)]
+    borders = list(zip(begins, plots.tasks(len(batches)), strict=False))
     chart = Chart(
         "along",
         "Accuracy along the stream",
@@ -211,9 +200,6 @@ def training_section(run: Run) -> PageSection | None:
         {"traces": lines, "height": 380, "x": across, "y": down, "together": True, "borders": borders},
     )
     return PageSection("training", "Training", content=[chart])
-
-
-# ---------------------------------------------------------------------- cost and setup
 
 
 def cost_section(run: Run) -> PageSection:
@@ -262,7 +248,7 @@ def command(config: RunConfig) -> str:
 
 def _software_table(run: Run) -> CellTable:
     known = run.folder.environment()
-    rows = [("run", run.name), ("graph (SHA-256)", run.result.data.hash)]
+    rows = [("run", run.folder.path.name), ("graph (SHA-256)", run.result.data.hash)]
     rows.append(("split of nodes (SHA-256)", run.result.protocol.split_hash))
     rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]
     names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads")
