@@ -3,6 +3,7 @@
 import io
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,19 @@ def look_of(key: str, others: Sequence[str]) -> dict[str, Any]:
     return dict(zip(("color", "linestyle", "marker"), own[key], strict=True))
 
 
-def write_figure(stem: Path, draw: Callable[[], Figure | None], kinds: Sequence[str] = (".svg", ".png")) -> list[Path]:
+def write_figures(folder: Path, benches: Sequence[Comparison]) -> list[Path]:
+    """The figures of a report."""
+    written = list[Path]()
+    for bench in benches:
+        if bench.kind == "table1":
+            written += write_figure(folder / f"figure4-{bench.name}", partial(learning_dynamics, bench))
+        if bench.kind == "table2":
+            written += write_figure(folder / f"figure3-{bench.name}", partial(heat_maps, bench))
+    grids = [bench for bench in benches if bench.kind == "figure6"]
+    return written + write_figure(folder / "figure6", partial(gamma_curves, grids))
+
+
+def write_figure(stem: Path, draw: Callable[[], Figure | None]) -> list[Path]:
     """Draw in our style, whatever the user's settings, and write SVG and PNG, if there is anything to draw."""
     with matplotlib.style.context(["default", STYLE]):
         figure = draw()
@@ -53,7 +66,7 @@ def write_figure(stem: Path, draw: Callable[[], Figure | None], kinds: Sequence[
             return []
         make_folder(stem.parent)
         written = []
-        for suffix in kinds:
+        for suffix in (".svg", ".png"):
             content = io.BytesIO()
             figure.savefig(content, format=suffix[1:], metadata={"Date" if suffix == ".svg" else "Software": None})
             written.append(stem.with_name(stem.name + suffix))

@@ -103,10 +103,9 @@ def heat_map(
     the chart where `about_title` names it.
     """
     lowest = scale_from(chain.from_iterable(values))
-    percent = {"lowest": lowest, "highest": 100, "scale": "heat", "suffix": " %", "digits": 1}
+    digits = 1 if len(rows) * len(columns) <= LABELLED_CELLS else None
+    percent = {"lowest": lowest, "highest": 100, "scale": "heat", "suffix": " %", "digits": digits}
     trace = {"kind": "heat", "z": values, "hover": hover, "value_title": titles[2], **percent, **look}
-    if len(rows) * len(columns) > LABELLED_CELLS:
-        trace["digits"] = None
     height = 100 + (max(22, 340 // len(rows)) if len(rows) <= 20 else 12) * len(rows)
     x, y = {"title": titles[1], "names": columns}, {"title": titles[0], "names": rows}
     return {"traces": [trace], "height": min(max(height, 320), 980), "x": x, "y": y}

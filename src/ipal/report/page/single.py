@@ -185,10 +185,9 @@ def training_section(run: Run) -> PageSection | None:
     epochs, tasks = list(range(1, len(history) + 1)), [int(row["task"] or 0) for row in history]
     begins = [place for place, task in enumerate(tasks) if place == 0 or task != tasks[place - 1]]
     terms = [name for name in history[0] if name not in {"task", "epoch"}]
+    hover, markers = "{y:.4g} in epoch {x}", len(epochs) < 41
     lines = [
-        plots.line(
-            term, epochs, [row[term] for row in history], index, "{y:.4g} in epoch {x}", markers=len(epochs) < 41
-        )
+        plots.line(term, epochs, [row[term] for row in history], index, hover, markers=markers)
         for index, term in enumerate(terms)
     ]
     across, down = {"title": "epochs, all tasks in a row"}, {"title": "value of the term", "low": 0}

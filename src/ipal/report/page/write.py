@@ -40,6 +40,12 @@ def render(page: Page) -> str:
     charts = {one.key: {**one.spec, "changes": one.changes} for one in shown}
     numbers = json.dumps(charts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     scripts = {name: _static(f"{name}.js") for name in ("theme", "charts", "page")}
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts.values()]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
+    policy = (  # only these scripts run, nothing is loaded or sent
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -51,19 +57,10 @@ def render(page: Page) -> str:
     )
     return environment.get_template("page.html").render(
         page=page,
-        policy=_policy(list(scripts.values())),
+        policy=policy,
         style=_static("page.css"),
         scripts=scripts,
         packed=base64.b64encode(gzip.compress(numbers.encode(), mtime=0)).decode(),  # or they would be most of a page
-    )
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """Content security policy: only these scripts run, nothing is loaded or sent."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
     )
 
 
