@@ -22,10 +22,6 @@ class Cell:
     deviation: float | None = None
     """Sample standard deviation, where the value is a mean: a column of its own in a download."""
 
-    @property
-    def is_number(self) -> bool:
-        return not isinstance(self.value, str)
-
 
 NOTHING = Cell("", None)
 
@@ -39,7 +35,7 @@ class CellTable:
     rows: Sequence[Sequence[Cell]]
 
     def is_number(self, column: int) -> bool:
-        return all(row[column].is_number for row in self.rows)
+        return not any(isinstance(row[column].value, str) for row in self.rows)
 
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> CellTable:

@@ -272,16 +272,9 @@ def read_bench(manifest: Manifest, runs: Path) -> Comparison:
         for point in entry.tried if manifest.kind == "figure6" else ():
             tried.append(replace(row, settings=point.settings, runs=_finished(runs, point.runs)[0]))
     about_data = dict.fromkeys(one for row in rows for run in row.runs if (one := run.result.data.remark))
+    title, remarks = paper.dataset_title(manifest.dataset), [*about_data, *remarks]
     return Comparison(
-        manifest.name,
-        manifest.dataset,
-        paper.dataset_title(manifest.dataset),
-        rows,
-        manifest.seeds,
-        manifest.kind,
-        manifest.command,
-        [*about_data, *remarks],
-        tried,
+        manifest.name, manifest.dataset, title, rows, manifest.seeds, manifest.kind, manifest.command, remarks, tried
     )
 
 

@@ -72,31 +72,30 @@ class Loaded:
     def answer(self, body: Body, kind: str, explain: ExplainOptions | None) -> Reply:
         """A prediction, or an explanation where one is asked for."""
         try:
-            question = read_question(body, kind, self.limits, self.model.directed)
-            if explain is None:
-                return self._predicted(question)
-            return self._replied(explanation(self.model, question, explain))
+            model, question = self.model, read_question(body, kind, self.limits, self.model.directed)
+            content = prediction(model, question) if explain is None else explanation(model, question, explain)
+            answer = to_json({"version": self.version, **content})
         except MemoryError:
             raise overload("There is too little memory for this request now: send a smaller graph.") from None
+        predicted = content["predicted"] if explain is None else []
+        return Reply(answer, self.version, len(predicted), predicted.count(None))
 
-    def _replied(self, content: dict[str, Any], nodes: int = 0, rejected: int = 0) -> Reply:
-        return Reply(to_json({"version": self.version, **content}), self.version, nodes, rejected)
 
-    def _predicted(self, question: Question) -> Reply:
-        """The class of a rejected node is null."""
-        asked = question.options
-        found = predict(self.model, question.graph, question.nodes, reject=asked.reject, coverage=asked.coverage)
-        content = {
-            "classes": found.classes.tolist(),
-            "nodes": found.nodes.tolist(),
-            "predicted": found.labels,
-            "confidence": np.round(found.confidence.astype(np.float64), DIGITS).tolist(),
-        }
-        if asked.probabilities is not False:
-            content["probabilities"] = np.round(found.probabilities.astype(np.float64), DIGITS).tolist()
-        if found.sets is not None:
-            content["sets"] = [found.classes[row].tolist() for row in found.sets]
-        return self._replied(content, len(found.nodes), int(found.rejected.sum()))
+def prediction(model: Model, question: Question) -> dict[str, Any]:
+    """The classes of the nodes of a question; that of a rejected node is null."""
+    asked = question.options
+    found = predict(model, question.graph, question.nodes, reject=asked.reject, coverage=asked.coverage)
+    content = {
+        "classes": found.classes.tolist(),
+        "nodes": found.nodes.tolist(),
+        "predicted": found.labels,
+        "confidence": np.round(found.confidence.astype(np.float64), DIGITS).tolist(),
+    }
+    if asked.probabilities is not False:
+        content["probabilities"] = np.round(found.probabilities.astype(np.float64), DIGITS).tolist()
+    if found.sets is not None:
+        content["sets"] = [found.classes[row].tolist() for row in found.sets]
+    return content
 
 
 def explanation(model: Model, question: Question, options: ExplainOptions) -> dict[str, Any]:

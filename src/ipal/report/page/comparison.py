@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mode
 
+import numpy as np
+
 from ipal.report import paper, tables
 from ipal.report.cells import signless
 from ipal.report.collect import Comparison, ReportRow, Run
 from ipal.report.page import plots
 from ipal.report.page.plots import Chart, Page, PageSection, Spec
-from ipal.report.statistics import paired_interval, spread
+from ipal.report.statistics import paired_interval
 
 
 def several_runs(benches: Sequence[Comparison], runs: Sequence[Run], unread: Sequence[str] = ()) -> Page:
@@ -102,16 +104,12 @@ def _section(found: Comparison, with_verdict: bool) -> PageSection:
 def _dynamics(found: Comparison) -> Chart:
     names, lines = plots.tasks(len(found.runs[0].matrix)), list[Spec]()
     for index, row in enumerate(row for row in found.rows if row.runs):
-        summaries = [
-            one
-            for after in zip(*(run.result.average_performance_curve for run in row.runs), strict=True)
-            if (one := spread(after))
-        ]
-        means, hover = [one.mean for one in summaries], "{y:.2f} % after {x}"
-        lines.append(plots.line(row.title, names, means, index, hover, is_main=row is found.best))
-        if len(row.runs) > 1:
-            low, high = ([one.mean + sign * (one.deviation or 0.0) for one in summaries] for sign in (-1, 1))
-            lines[-1] |= {"low": low, "high": high}
+        curves = np.array([run.result.average_performance_curve for run in row.runs])
+        means, hover = curves.mean(axis=0), "{y:.2f} % after {x}"
+        lines.append(plots.line(row.title, names, means.tolist(), index, hover, is_main=row is found.best))
+        if len(curves) > 1:
+            deviation = curves.std(axis=0, ddof=1)
+            lines[-1] |= {"low": (means - deviation).tolist(), "high": (means + deviation).tolist()}
     return Chart(
         f"{found.name}-dynamics",
         "AP after each task",

@@ -26,7 +26,6 @@ class Chart:
     key: str
     title: str
     reading: str
-    """How to read it."""
     spec: Spec
     """What all choices have in common."""
     options: Sequence[str] = ()

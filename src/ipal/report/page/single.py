@@ -17,9 +17,6 @@ from ipal.report.tables import as_text, as_yaml
 from ipal.runs.records import stream_in_words
 from ipal.system.units import many, size
 
-Counts = NDArray[np.int64]
-"""Test nodes by true (row) and predicted class (column), in the order learned."""
-
 ACCURACIES = {"balanced": "the mean recall of its classes", "micro": "the share of its nodes that are predicted right"}
 OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
 LEAST = 0.05
@@ -144,15 +141,15 @@ def classes_section(run: Run) -> PageSection:
     return PageSection("classes", "Classes", lead=lead, content=charts)
 
 
-def counted(rows: Iterable[tuple[int, int, int]], classes: int) -> Counts:
-    """From true class, predicted class and number of nodes."""
+def counted(rows: Iterable[tuple[int, int, int]], classes: int) -> NDArray[np.int64]:
+    """Test nodes by true (row) and predicted class (column); rows hold both and the number of nodes."""
     counts = np.zeros((classes, classes), np.int64)
     for true, predicted, nodes in rows:
         counts[true, predicted] += nodes
     return counts
 
 
-def shares(counts: Counts) -> list[list[float | None]]:
+def shares(counts: NDArray[np.int64]) -> list[list[float | None]]:
     """In percent of each row; None in a row without a node. On the diagonal is the recall of a class."""
     return [[round(100 * int(one) / total, 4) if (total := int(row.sum())) else None for one in row] for row in counts]
 
