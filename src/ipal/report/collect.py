@@ -61,8 +61,6 @@ class Run:
             "retained": self.result.retained.bytes,
         }
 
-    # ------------------------------------------------------------------ other files
-
     @cached_property
     def config(self) -> RunConfig:
         return self.folder.config()

@@ -258,12 +258,7 @@ async def following(app: FastAPI) -> AsyncIterator[None]:
 
 
 def make_app(
-    model: Path,
-    limits: Limits,
-    *,
-    token: str | None = None,
-    hosts: Collection[str] | None = None,
-    threads: int = 1,
+    model: Path, limits: Limits, *, token: str | None = None, hosts: Collection[str] | None = None, threads: int = 1
 ) -> FastAPI:
     """The application that serves the model in a file; close its `state.server.served` at the end.
 

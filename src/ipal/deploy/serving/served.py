@@ -30,8 +30,6 @@ from ipal.state.snapshot import Snapshot, content_of
 
 DIGITS = 6  # of a probability in a response
 
-Body = bytes | bytearray
-
 
 class ExplainOptions(BaseModel):
     """What an explanation compares, and how long it is; after the question mark of the address."""
@@ -65,11 +63,10 @@ class Loaded:
     version: str
     """The beginning of the SHA-256 digest of its file."""
     limits: Limits
-
     facts: dict[str, Any]
     """Method, classes, inputs and memory: read once, since the words of a report are parsed from source files."""
 
-    def answer(self, body: Body, kind: str, explain: ExplainOptions | None) -> Reply:
+    def answer(self, body: bytes | bytearray, kind: str, explain: ExplainOptions | None) -> Reply:
         """A prediction, or an explanation where one is asked for."""
         try:
             model, question = self.model, read_question(body, kind, self.limits, self.model.directed)
@@ -120,7 +117,7 @@ class Served:
         self._stamp = self._on_disk()
         self.loaded = self._load(content_of(path))
 
-    def ask(self, body: Body, kind: str, explain: ExplainOptions | None = None) -> "Future[Reply]":
+    def ask(self, body: bytes | bytearray, kind: str, explain: ExplainOptions | None = None) -> "Future[Reply]":
         """A future of the reply for a request body; it can be cancelled while it is queued."""
         if not self._places.acquire(blocking=False):
             raise overload("Too many requests are waiting for an answer: try again later.")

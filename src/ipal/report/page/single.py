@@ -227,7 +227,16 @@ def setup_section(run: Run) -> PageSection:
     if dropped := run.result.protocol.dropped_classes:
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
     settings = [(name, as_text(value)) for name, value in flat(run.config.to_tree()).items()]
-    content = [table("All settings", ("setting", "value"), settings), _software_table(run)]
+    known = run.folder.environment()
+    found = [("run", run.folder.path.name), ("graph (SHA-256)", run.result.data.hash)]
+    found.append(("split of nodes (SHA-256)", run.result.protocol.split_hash))
+    found += [(name, version) for name, version in (known.get("packages") or {}).items() if version]
+    names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads")
+    found += [(name.replace("_", " "), str(known[name])) for name in names if known.get(name) is not None]
+    content = [
+        table("All settings", ("setting", "value"), settings),
+        table("Graph, software and machine", ("what", "which"), found),
+    ]
     return PageSection("setup", "How it was made", code=command(run.config), notes=notes, content=content)
 
 
@@ -240,13 +249,3 @@ def command(config: RunConfig) -> str:
         elif name != "dataset_hash":  # the graph says it by itself
             words += ["--set", f"{name}={as_yaml(value)}"]
     return shlex.join(words)
-
-
-def _software_table(run: Run) -> CellTable:
-    known = run.folder.environment()
-    rows = [("run", run.folder.path.name), ("graph (SHA-256)", run.result.data.hash)]
-    rows.append(("split of nodes (SHA-256)", run.result.protocol.split_hash))
-    rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]
-    names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads")
-    rows += [(name.replace("_", " "), str(known[name])) for name in names if known.get(name) is not None]
-    return table("Graph, software and machine", ("what", "which"), rows)
