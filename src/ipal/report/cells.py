@@ -93,7 +93,7 @@ LATEX_SIGNS = {
 }
 
 
-def latex(shown: CellTable, caption: str, label: str, below: str = "") -> str:
+def latex(shown: CellTable, label: str, below: str = "") -> str:
     """A table for LaTeX with the packages booktabs and graphicx, shrunk where it is wider than the page.
 
     `below` is under it in small print.
@@ -102,7 +102,7 @@ def latex(shown: CellTable, caption: str, label: str, below: str = "") -> str:
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_escape(caption)}}}",
+        rf"\caption{{{_escape(shown.caption)}}}",
         rf"\label{{{label}}}",
         r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{l{'c' * (len(shown.columns) - 1)}}}",

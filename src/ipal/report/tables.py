@@ -144,8 +144,7 @@ class Captioned:
     stem: str
     """Of its files."""
     table: CellTable
-    caption: str
-    """One sentence: what the numbers are."""
+    """With one sentence as its caption: what the numbers are."""
     commands: Sequence[str]
     """That make it again."""
     remarks: Sequence[str]
@@ -159,10 +158,10 @@ class Captioned:
         """As Markdown, LaTeX and CSV, by the names of the files."""
         commands = "\n".join(["```console", *self.commands, "```"])
         told = "\n".join(f"- {remark}" for remark in self.remarks)
-        page = [f"{self.caption} {self.how}".strip(), commands, markdown(self.table), self.below, told]
+        page = [f"{self.table.caption} {self.how}".strip(), commands, markdown(self.table), self.below, told]
         return {
             f"{self.stem}.md": "\n\n".join(filter(None, page)) + "\n",
-            f"{self.stem}.tex": latex(self.table, self.caption, f"tab:{self.stem}", self.below),
+            f"{self.stem}.tex": latex(self.table, f"tab:{self.stem}", self.below),
             f"{self.stem}.csv": cells_csv(self.table),
         }
 
@@ -174,10 +173,10 @@ def all_tables(benches: Sequence[Comparison]) -> list[Captioned]:
     def add(stem: str, made: CellTable, chosen: Sequence[Comparison], about: str, measured: str = "") -> None:
         graphs = dict.fromkeys(f"test graph {bench.protocol['test_graph']}, " for bench in chosen if bench.protocol)
         seeds = " or ".join(dict.fromkeys(how_many(bench.seeds) for bench in chosen))
-        caption = f"{about}, {''.join(graphs)}mean ± standard deviation over {seeds}."
+        captioned = replace(made, caption=f"{about}, {''.join(graphs)}mean ± standard deviation over {seeds}.")
         commands = [*dict.fromkeys(bench.command for bench in chosen), "ipal report"]
         how, below = protocol(chosen) + measured, legend(chosen, made)
-        found.append(Captioned(stem, made, caption, commands, remarks(chosen), how, below))
+        found.append(Captioned(stem, captioned, commands, remarks(chosen), how, below))
 
     for kind, chosen in of_paper(benches).items():
         add(kind, wide(chosen), chosen, "AP and AF in %")

@@ -148,9 +148,6 @@ def _traced(model: Model, edge_weights: bool) -> Any:
     return made
 
 
-# ---------------------------------------------------------------------- compared with the model
-
-
 def random_graphs(count: int, num_features: int, seed: int = 0, *, weighted: bool = False) -> Iterator[Given]:
     """So many graphs: some of one node, some without edges; with self-loops, repeated edges and isolated nodes."""
     random = np.random.default_rng(seed)

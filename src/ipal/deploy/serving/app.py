@@ -198,8 +198,6 @@ class Server:
         response.headers.setdefault(VERSION, self.version)
         return response
 
-    # ------------------------------------------------------------------ who may ask
-
     async def check_host(self, request: Request) -> None:
         """The request is for this machine, and its length is said in one way."""
         headers = request.headers

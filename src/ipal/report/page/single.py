@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ipal.config import RunConfig
 from ipal.evaluation.metrics import METRICS
-from ipal.report.cells import Cell, CellTable, seconds, signless, table
+from ipal.report.cells import Cell, seconds, signless, table
 from ipal.report.collect import Run, flat
 from ipal.report.page import plots
 from ipal.report.page.plots import Chart, Fact, Page, PageSection
@@ -19,8 +19,6 @@ from ipal.system.units import many, size
 
 ACCURACIES = {"balanced": "the mean recall of its classes", "micro": "the share of its nodes that are predicted right"}
 OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
-LEAST = 0.05
-"""Points of accuracy that print as more than nothing."""
 
 
 def one_run(run: Run) -> Page:
@@ -65,7 +63,7 @@ def verdict(run: Run) -> str:
     task = int(np.argmax(lost))
     if len(lost) == 1:
         return f"{score} on a single task, so nothing could be forgotten."
-    if lost[task] < LEAST:
+    if lost[task] < 0.05:  # which would print as nothing
         return f"{score}; no task lost accuracy after it was learned."
     return f"{score}; task {task + 1} lost most since it was learned, {lost[task]:.1f} points."
 
@@ -95,17 +93,13 @@ def accuracy_section(run: Run) -> PageSection:
             plots.curves(lines, {"title": "after learning", "names": names}, "accuracy"),
         ),
     ]
-    lead = f"On test nodes, {among}. A task's accuracy is {ACCURACIES.get(accuracy, accuracy)}."
-    return PageSection("accuracy", "Accuracy", lead=lead, content=[*charts, _metrics_table(run)])
-
-
-def _metrics_table(run: Run) -> CellTable:
-    known = {metric.title: metric for metric in METRICS.values()}
-    rows = []
+    known, rows = {metric.title: metric for metric in METRICS.values()}, []
     for title, value in run.scores.items():
         unit, about = (known[title].unit, known[title].about) if title in known else ("", "")
         rows.append((title, Cell(signless(f"{value:.2f}"), value), unit, about))
-    return table("Metrics of the whole run", ("metric", "value", "unit", "meaning"), rows)
+    metrics = table("Metrics of the whole run", ("metric", "value", "unit", "meaning"), rows)
+    lead = f"On test nodes, {among}. A task's accuracy is {ACCURACIES.get(accuracy, accuracy)}."
+    return PageSection("accuracy", "Accuracy", lead=lead, content=[*charts, metrics])
 
 
 def classes_section(run: Run) -> PageSection:

@@ -39,7 +39,8 @@ def render(page: Page) -> str:
     shown = [part for section in page.sections for part in section.content if isinstance(part, Chart)]
     charts = {one.key: {**one.spec, "changes": one.changes} for one in shown}
     numbers = json.dumps(charts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    scripts = {name: _static(f"{name}.js") for name in ("theme", "charts", "page")}
+    static = files("ipal.report.page") / "static"
+    scripts = {name: (static / f"{name}.js").read_text(encoding="utf-8") for name in ("theme", "charts", "page")}
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts.values()]
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = (  # only these scripts run, nothing is loaded or sent
@@ -58,11 +59,7 @@ def render(page: Page) -> str:
     return environment.get_template("page.html").render(
         page=page,
         policy=policy,
-        style=_static("page.css"),
+        style=(static / "page.css").read_text(encoding="utf-8"),
         scripts=scripts,
         packed=base64.b64encode(gzip.compress(numbers.encode(), mtime=0)).decode(),  # or they would be most of a page
     )
-
-
-def _static(name: str) -> str:
-    return (files("ipal.report.page") / "static" / name).read_text(encoding="utf-8")
