@@ -1,7 +1,6 @@
 """Stored runs as tables, figures and pages show them: rows of runs over seeds, and rows that can be compared."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -75,13 +74,6 @@ class Run:
         """What its times were measured on."""
         known = self.folder.environment()
         return f"{known.get('device_name') or known.get('processor')}, threads: {known.get('threads')}"
-
-    @cached_property
-    def history(self) -> list[dict[str, float | None]]:
-        """Task, epoch and every loss term; None where a term was not there or not a number."""
-        rows = self.folder.history()
-        names = dict.fromkeys(name for row in rows for name in row)
-        return [{name: row[name] if math.isfinite(row.get(name, math.nan)) else None for name in names} for row in rows]
 
     @cached_property
     def confusion(self) -> Confusion:

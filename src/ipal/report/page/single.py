@@ -1,5 +1,6 @@
 """The page of one run."""
 
+import math
 import shlex
 from collections.abc import Iterable
 from itertools import accumulate
@@ -170,12 +171,15 @@ def along_section(run: Run) -> PageSection | None:
 
 def training_section(run: Run) -> PageSection | None:
     """The named loss terms, epoch by epoch; None where nothing is trained."""
-    history = run.history
-    if not history:
+    rows = run.folder.history()
+    if not rows:
         return None
+    names = dict.fromkeys(name for row in rows for name in row)
+    # None where a term was not there or not a number.
+    history = [{name: row[name] if math.isfinite(row.get(name, math.nan)) else None for name in names} for row in rows]
     epochs, tasks = list(range(1, len(history) + 1)), [int(row["task"] or 0) for row in history]
     begins = [place for place, task in enumerate(tasks) if place == 0 or task != tasks[place - 1]]
-    terms = [name for name in history[0] if name not in {"task", "epoch"}]
+    terms = [name for name in names if name not in {"task", "epoch"}]
     hover, markers = "{y:.4g} in epoch {x}", len(epochs) < 41
     lines = [
         plots.line(term, epochs, [row[term] for row in history], index, hover, markers=markers)
