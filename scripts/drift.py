@@ -298,7 +298,7 @@ def make_report(every: Sequence[Measurement], how: str, out: Path, command: str)
     """All tables and figures: the numbers as plain data, and the files written, the page first."""
     make_folder(out)
     numbers = summary(every)
-    made = Captioned("drift", table(numbers), caption(every), [command], verdicts(numbers), how)
+    made = Captioned("drift", table(numbers, caption(every)), [command], verdicts(numbers), how)
     figures = {"figure1": planes, "figure5": boundary}
     images = [path for name, draw in figures.items() for path in write_figure(out / name, partial(draw, every))]
     shown = "\n\n".join(f"![{path.stem}]({path.name})" for path in images if path.suffix == ".png")
@@ -347,7 +347,7 @@ def caption(every: Sequence[Measurement]) -> str:
     )
 
 
-def table(numbers: Mapping[str, Any]) -> CellTable:
+def table(numbers: Mapping[str, Any], caption: str = "") -> CellTable:
     """Measures down, methods across."""
     methods = numbers["methods"]
     rows = [
@@ -357,7 +357,7 @@ def table(numbers: Mapping[str, Any]) -> CellTable:
         )
         for key, title in NAMES.items()
     ]
-    return cells.table("", ("measure", *map(paper.title, methods)), rows)
+    return cells.table(caption, ("measure", *map(paper.title, methods)), rows)
 
 
 def verdicts(numbers: Mapping[str, Any]) -> list[str]:

@@ -72,7 +72,7 @@ def file(made: Callable[[str], Model]) -> Callable[..., InferenceSession]:
 
 
 class Traced:
-    """What is exported, with the face of a session."""
+    """What is exported, as a session runs it."""
 
     def __init__(self, model: Model) -> None:
         self.module = traced.Inference(model)
@@ -87,7 +87,7 @@ def test_what_is_exported_is_the_prediction(name: str, made) -> None:
     model = made(name)
     for weighted in (False, True):
         for given in random_graphs(14, 16, seed=6, weighted=weighted):
-            difference(model, Traced(model), given)
+            difference(model, Traced(model).run, given)
 
 
 def test_a_file_on_random_graphs_of_every_kind(made, file) -> None:
@@ -101,7 +101,7 @@ def test_a_file_on_random_graphs_of_every_kind(made, file) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_files_of_every_kind_of_operation_with_weights(name: str, made, file) -> None:
     for given in random_graphs(28, 16, seed=6, weighted=True):
-        difference(made(name), file(name, True), given)
+        difference(made(name), file(name, True).run, given)
 
 
 def test_a_file_refuses_what_are_no_weights(file) -> None:
@@ -131,7 +131,7 @@ def test_a_model_of_strings_and_of_a_single_class(tiny_stream: TaskStream) -> No
 def test_features_too_small_or_too_large_to_be_squared(size: float, made, file) -> None:
     given = next(random_graphs(1, 16, weighted=True))
     given["x"] *= np.float32(size)
-    difference(made("wide features"), file("wide features", True), given)
+    difference(made("wide features"), file("wide features", True).run, given)
 
 
 def test_loops_and_repeats_make_no_difference_and_directions_do(file) -> None:

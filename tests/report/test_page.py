@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipal.report.page.sections import counted, shares
+from ipal.report.page.single import counted, shares
 from tests.report.support import CONFUSION, Parsed, page_of, parse, write_whole_run
 
 HOSTILE = (

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_rows_stand_in_the_papers_order_and_others_after_them(runs):
 
 def test_the_caption_names_the_protocol(runs):
     made = all_tables(benches(runs, "table1-cs"))[0]
-    assert made.caption == "AP and AF in %, test graph isolated, mean ± standard deviation over 3 seeds."
+    assert made.table.caption == "AP and AF in %, test graph isolated, mean ± standard deviation over 3 seeds."
     for words in ("seeds 0 to 2", "train graph isolated", "test graph isolated", "transductive", "balanced",
                   "train share 0.6", "CS-CL 5+2+2+2+2+2"):  # fmt: skip
         assert words in made.how
@@ -128,8 +129,8 @@ def test_further_numbers_have_time_memory_and_and_exemplars(runs):
 
 
 def test_latex_escapes_and_marks(runs):
-    table = tables.wide(benches(runs, "table1-cs"))
-    text = cells.latex(table, "100 % of {all} #1", "tab:x", "† is a sign.")
+    table = replace(tables.wide(benches(runs, "table1-cs")), caption="100 % of {all} #1")
+    text = cells.latex(table, "tab:x", "† is a sign.")
     assert r"\caption{100 \% of \{all\} \#1}" in text
     assert r"own\_one \& 50 \% & 61.00 $\pm$ 1.00 & $-$10.00 $\pm$ 0.00 \\" in text
     assert r"ER-GNN $^{\dagger}$ & \textbf{81.00 $\pm$ 1.00} & \underline{$-$8.00 $\pm$ 0.00}" in text
@@ -142,7 +143,7 @@ def test_every_kind_of_table_is_also_latex_and_csv(runs):
     assert made.keys() > {"table1", "table2", "details-table1-cs", "further-table1-cs"}
     for stem, one in made.items():
         page, latex, values = (one.files[f"{stem}.{suffix}"] for suffix in ("md", "tex", "csv"))
-        assert page.startswith(one.caption[:40]), stem
+        assert page.startswith(one.table.caption[:40]), stem
         (shown,) = re.findall(r"\\caption\{(.*)\}$", latex, re.MULTILINE)
         assert len(shown.split()) <= 25, stem
         assert "test graph isolated" in shown, stem

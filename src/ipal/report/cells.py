@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ipal.report.statistics import Spread
@@ -22,9 +22,8 @@ class Cell:
     deviation: float | None = None
     """Sample standard deviation, where the value is a mean: a column of its own in a download."""
 
-    @property
-    def is_number(self) -> bool:
-        return not isinstance(self.value, str)
+
+NOTHING = Cell("", None)
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,7 @@ class CellTable:
     rows: Sequence[Sequence[Cell]]
 
     def is_number(self, column: int) -> bool:
-        return all(row[column].is_number for row in self.rows)
-
-    def without_empty_columns(self) -> "CellTable":
-        kept = [place for place in range(len(self.columns)) if any(row[place].text for row in self.rows)]
-        rows = [[row[place] for place in kept] for row in self.rows]
-        return replace(self, columns=[self.columns[place] for place in kept], rows=rows)
+        return not any(isinstance(row[column].value, str) for row in self.rows)
 
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> CellTable:
@@ -50,30 +44,20 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -
     return CellTable(caption, columns, cells)
 
 
-# ---------------------------------------------------------------------- cells
-
-
 def signless(text: str) -> str:
     """`0.00` where rounding left `-0.00`; a true minus sign elsewhere."""
     return text.removeprefix("-") if not text.strip("-0.") else text.replace("-", "−")
 
 
-def number(value: float) -> Cell:
-    return Cell(signless(f"{value:.2f}"), value)
-
-
-def pretty(score: Spread | None) -> str:
+def pretty(score: Spread) -> str:
     """`83.07 ± 2.16`."""
-    if score is None:
-        return ""
     deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
     return signless(f"{score.mean:.2f}") + deviation
 
 
 def spread_cell(summary: Spread | None, mark: str = "") -> Cell:
     """A mean with its deviation; nothing where there is none."""
-    mean, deviation = summary or (None, None)
-    return Cell(pretty(summary), mean, mark, deviation)
+    return NOTHING if summary is None else Cell(pretty(summary), summary.mean, mark, summary.deviation)
 
 
 def seconds(value: float) -> str:
@@ -84,9 +68,6 @@ def seconds(value: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-# ---------------------------------------------------------------------- formats
-
-
 def markdown(shown: CellTable) -> str:
     """A pipe table; best bold, second underlined."""
     styles = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
@@ -95,32 +76,24 @@ def markdown(shown: CellTable) -> str:
     return "\n".join([f"| {lines[0]} |", "|---" * len(shown.columns) + "|", *(f"| {line} |" for line in lines[1:])])
 
 
+SYMBOLS = {"±": "pm", "↑": "uparrow", "↓": "downarrow", "γ": "gamma", "μ": "mu", "Σ": "Sigma", "‖": "|"}
+RAISED = {"†": r"\dagger", "²": "2", "⁻": "-", "¹": "1", "ᵀ": r"\top"}
 LATEX_SIGNS = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "…": r"\ldots{}",
     "–": "--",
-    **{sign: f"${sign}$" for sign in "<>"},
     "−": "$-$",
-    "±": r"$\pm$",
-    "†": r"$^{\dagger}$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "γ": r"$\gamma$",
-    "μ": r"$\mu$",
-    "Σ": r"$\Sigma$",
-    "‖": r"$\|$",
     "′": "$'$",
-    "²": "$^2$",
-    "⁻": "$^{-}$",
-    "¹": "$^{1}$",
-    "ᵀ": r"$^{\top}$",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{sign: f"${sign}$" for sign in "<>"},
+    **{sign: f"$\\{name}$" for sign, name in SYMBOLS.items()},
+    **{sign: f"$^{{{name}}}$" for sign, name in RAISED.items()},
 }
 
 
-def latex(shown: CellTable, caption: str, label: str, below: str = "") -> str:
+def latex(shown: CellTable, label: str, below: str = "") -> str:
     """A table for LaTeX with the packages booktabs and graphicx, shrunk where it is wider than the page.
 
     `below` is under it in small print.
@@ -129,7 +102,7 @@ def latex(shown: CellTable, caption: str, label: str, below: str = "") -> str:
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_escape(caption)}}}",
+        rf"\caption{{{_escape(shown.caption)}}}",
         rf"\label{{{label}}}",
         r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{l{'c' * (len(shown.columns) - 1)}}}",

@@ -1,20 +1,17 @@
 """Stored runs as tables, figures and pages show them: rows of runs over seeds, and rows that can be compared."""
 
 import json
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from statistics import fmean, mode
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.config import ProtocolConfig, RunConfig
+from ipal.config import ProtocolConfig, RunConfig, Tree
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluation.metrics import titled
 from ipal.report import paper
@@ -32,14 +29,6 @@ class Run:
 
     folder: RunFolder
     result: Result
-
-    @property
-    def name(self) -> str:
-        return self.folder.path.name
-
-    @property
-    def seed(self) -> int:
-        return self.result.seed
 
     @property
     def dataset(self) -> str:
@@ -63,32 +52,28 @@ class Run:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Seconds and bytes."""
+        """Seconds and bytes, as tables name them."""
         return {
-            "seconds": self.result.timing.total_seconds,
-            "seconds_per_epoch": fmean(self.result.timing.seconds_per_epoch),
-            "peak_bytes": self.result.peak_memory_bytes,
-            "retained_bytes": self.result.retained.bytes,
+            "time of a run": self.result.timing.total_seconds,
+            "an epoch": fmean(self.result.timing.seconds_per_epoch),
+            "peak memory": self.result.peak_memory_bytes,
+            "retained": self.result.retained.bytes,
         }
-
-    # ------------------------------------------------------------------ other files
 
     @cached_property
     def config(self) -> RunConfig:
         return self.folder.config()
+
+    @cached_property
+    def settings(self) -> Settings:
+        """All but the seed, by dotted name."""
+        return {name: value for name, value in flat(self.config.to_tree()).items() if name != "seed"}
 
     @property
     def machine(self) -> str:
         """What its times were measured on."""
         known = self.folder.environment()
         return f"{known.get('device_name') or known.get('processor')}, threads: {known.get('threads')}"
-
-    @cached_property
-    def history(self) -> list[dict[str, float | None]]:
-        """Task, epoch and every loss term; None where a term was not there or not a number."""
-        rows = self.folder.history()
-        names = dict.fromkeys(name for row in rows for name in row)
-        return [{name: row[name] if math.isfinite(row.get(name, math.nan)) else None for name in names} for row in rows]
 
     @cached_property
     def confusion(self) -> Confusion:
@@ -140,18 +125,10 @@ class ReportRow:
         return ",".join(f"{name}={value}" for name, value in sorted(fixed.items()))
 
     def by_seed(self, score: str) -> dict[int, float]:
-        return {run.seed: run.scores[score] for run in self.runs if score in run.scores}
+        return {run.result.seed: run.scores[score] for run in self.runs if score in run.scores}
 
     def mean(self, score: str) -> float:
         return fmean(self.by_seed(score).values())
-
-
-class TriedPoint(NamedTuple):
-    """A point of the grid from which a row's settings were chosen, with its AP on validation nodes by seed."""
-
-    label: str
-    settings: Settings
-    scores: Sequence[float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +145,8 @@ class Comparison:
     kind: str = "study"
     command: str = ""
     remarks: Sequence[str] = ()
-    tried: Sequence[TriedPoint] = ()
+    tried: Sequence[ReportRow] = ()
+    """For Figure 6: the points of the grids, as rows with their settings and runs."""
 
     @property
     def runs(self) -> list[Run]:
@@ -177,8 +155,8 @@ class Comparison:
     @cached_property
     def protocol(self) -> dict[str, Any]:
         """Of most of its rows; empty without a run."""
-        texts = Counter(json.dumps(row.runs[0].rules) for row in self.rows if row.runs)
-        return dict(json.loads(texts.most_common(1)[0][0])) if texts else {}
+        texts = [json.dumps(row.runs[0].rules) for row in self.rows if row.runs]
+        return dict(json.loads(mode(texts))) if texts else {}
 
     @property
     def is_comparable_to_paper(self) -> bool:
@@ -190,7 +168,7 @@ class Comparison:
         return not row.runs or row.runs[0].rules == self.protocol
 
     def has_all_seeds(self, row: ReportRow) -> bool:
-        return {run.seed for run in row.runs} == {*self.seeds}
+        return {run.result.seed for run in row.runs} == {*self.seeds}
 
     @cached_property
     def ranked(self) -> list[ReportRow]:
@@ -211,6 +189,17 @@ class Comparison:
 
 
 # ---------------------------------------------------------------------- reading
+
+
+def flat(tree: Tree) -> dict[str, Any]:
+    """Settings by dotted name. Only sections are opened: a value that is a mapping stays one."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{inner}": leaf for inner, leaf in value.items()}
+        else:
+            found[name] = value
+    return found
 
 
 def read_run(folder: RunFolder) -> Run:
@@ -255,49 +244,37 @@ def choose_manifests(runs: Path, names: Sequence[str]) -> list[Manifest]:
         if name not in known:
             raise ConfigError(f"There is no bench '{name}' under {runs}.{did_you_mean(name, known)}")
     chosen = [read_manifest(manifest_path(runs, name)) for name in dict.fromkeys(names or known)]
-    order = list(paper.DATASETS)
-    return sorted(chosen, key=lambda one: (order.index(one.dataset) if one.dataset in order else len(order), one.name))
+    return sorted(chosen, key=lambda one: ([*paper.DATASETS, one.dataset].index(one.dataset), one.name))
 
 
 def read_bench(manifest: Manifest, runs: Path) -> Comparison:
     """All rows with the runs that are there; what is not there becomes a remark."""
-    rows, remarks = [], []
+    rows, tried, remarks = list[ReportRow](), list[ReportRow](), list[str]()
     for entry in manifest.entries:
-        found, missing = list[Run](), 0
-        for folder in (RunFolder(runs / name) for name in entry.runs):
-            try:
-                if folder.is_finished:
-                    found.append(read_run(folder))
-                else:
-                    missing += 1
-            except StoreError as error:
-                remarks.append(f"{entry.label}: {error}")
+        found, damaged = _finished(runs, entry.runs)
+        remarks += [f"{entry.label}: {error}" for error in damaged]
+        missing = len(entry.runs) - len(found) - len(damaged)
         if missing or not entry.runs:
             remarks.append(f"{entry.label}: {missing or 'all'} of {len(manifest.seeds)} runs are not finished.")
         remarks += [f"{entry.label}: {run} failed: {reason}" for run, reason in entry.failures.items()]
-        rows.append(ReportRow(entry.label, entry.method, found, entry.stores_exemplars, entry.settings, entry.grid))
+        row = ReportRow(entry.label, entry.method, found, entry.stores_exemplars, entry.settings, entry.grid)
+        rows.append(row)
+        for point in entry.tried if manifest.kind == "figure6" else ():
+            tried.append(replace(row, settings=point.settings, runs=_finished(runs, point.runs)[0]))
     about_data = dict.fromkeys(one for row in rows for run in row.runs if (one := run.result.data.remark))
-    tried = [
-        TriedPoint(entry.label, point.settings, _validation_scores(runs, point.runs))
-        for entry in manifest.entries
-        for point in entry.tried
-    ]
+    title, remarks = paper.dataset_title(manifest.dataset), [*about_data, *remarks]
     return Comparison(
-        manifest.name,
-        manifest.dataset,
-        paper.dataset_title(manifest.dataset),
-        rows,
-        manifest.seeds,
-        manifest.kind,
-        manifest.command,
-        [*about_data, *remarks],
-        tried,
+        manifest.name, manifest.dataset, title, rows, manifest.seeds, manifest.kind, manifest.command, remarks, tried
     )
 
 
-def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
-    scores = []
-    for name in names:
-        with suppress(StoreError):  # a point with the seeds that can be read
-            scores.append(float(RunFolder(runs / name).result()["validation"]["average_performance"]))
-    return scores
+def _finished(runs: Path, names: Sequence[str]) -> tuple[list[Run], list[StoreError]]:
+    """Those of the named runs that are finished, and what is wrong with others that are."""
+    found, damaged = list[Run](), list[StoreError]()
+    for folder in (RunFolder(runs / name) for name in names):
+        try:
+            if folder.is_finished:
+                found.append(read_run(folder))
+        except StoreError as error:
+            damaged.append(error)
+    return found, damaged

@@ -3,6 +3,7 @@
 import io
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from ipal.report import paper
-from ipal.report.cells import pretty
+from ipal.report.cells import pretty, spread_cell
 from ipal.report.collect import Comparison
 from ipal.report.statistics import Spread, how_many, scale_from, spread
 from ipal.system.files import make_folder, write_atomically
@@ -45,7 +46,19 @@ def look_of(key: str, others: Sequence[str]) -> dict[str, Any]:
     return dict(zip(("color", "linestyle", "marker"), own[key], strict=True))
 
 
-def write_figure(stem: Path, draw: Callable[[], Figure | None], kinds: Sequence[str] = (".svg", ".png")) -> list[Path]:
+def write_figures(folder: Path, benches: Sequence[Comparison]) -> list[Path]:
+    """The figures of a report."""
+    written = list[Path]()
+    for bench in benches:
+        if bench.kind == "table1":
+            written += write_figure(folder / f"figure4-{bench.name}", partial(learning_dynamics, bench))
+        if bench.kind == "table2":
+            written += write_figure(folder / f"figure3-{bench.name}", partial(heat_maps, bench))
+    grids = [bench for bench in benches if bench.kind == "figure6"]
+    return written + write_figure(folder / "figure6", partial(gamma_curves, grids))
+
+
+def write_figure(stem: Path, draw: Callable[[], Figure | None]) -> list[Path]:
     """Draw in our style, whatever the user's settings, and write SVG and PNG, if there is anything to draw."""
     with matplotlib.style.context(["default", STYLE]):
         figure = draw()
@@ -53,7 +66,7 @@ def write_figure(stem: Path, draw: Callable[[], Figure | None], kinds: Sequence[
             return []
         make_folder(stem.parent)
         written = []
-        for suffix in kinds:
+        for suffix in (".svg", ".png"):
             content = io.BytesIO()
             figure.savefig(content, format=suffix[1:], metadata={"Date" if suffix == ".svg" else "Software": None})
             written.append(stem.with_name(stem.name + suffix))
@@ -83,7 +96,7 @@ def heat_maps(bench: Comparison) -> Figure | None:
             text = f"{mean[after, on]:.{1 if tasks < 8 else 0}f}"
             style = {"ha": "center", "va": "center", "fontsize": 8 if tasks < 12 else 6}
             axes.text(on, after, text, color="white" if dark else "black", **style)
-        axes.set_title(f"{title}\nAP {pretty(spread(list(rows[title].by_seed('AP').values())))}")
+        axes.set_title(f"{title}\nAP {spread_cell(spread(list(rows[title].by_seed('AP').values()))).text}")
         axes.set_xticks(range(tasks), [str(task + 1) for task in range(tasks)])
         axes.set_yticks(range(tasks), [str(task + 1) for task in range(tasks)])
         axes.set_xlabel("accuracy on task")
@@ -158,7 +171,8 @@ def _by_gamma(bench: Comparison) -> dict[str, dict[float, Spread]]:
     """By row and positive gamma the scores; where other settings were tried as well, those of the best."""
     lines: dict[str, dict[float, Spread]] = {}
     for point in bench.tried:
-        gamma, score = point.settings.get(paper.GAMMA), spread(point.scores)
+        gamma = point.settings.get(paper.GAMMA)
+        score = spread([run.result.validation.average_performance for run in point.runs])
         if isinstance(gamma, int | float) and gamma > 0 and score:
             line = lines.setdefault(point.label, {})
             line[gamma] = max(score, line.get(gamma, score), key=lambda one: one.mean)

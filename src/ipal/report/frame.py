@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from ipal.errors import ConfigError, StoreError
 from ipal.evaluation.metrics import titled
+from ipal.report.collect import flat
 from ipal.runs.run_folder import RunFolder, RunStore, overview
 from ipal.system.optional import need_extra
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-SECTIONS = ("protocol", "encoder", "train")
-"""Of a configuration, besides that of the method."""
 
 
 def results(runs: str | Path = "runs") -> "DataFrame":
@@ -52,7 +50,5 @@ def _row(folder: RunFolder) -> dict[str, Any]:
     scores = {"AP": row.pop("average_performance"), "AF": row.pop("average_forgetting"), **titled(row.pop("metrics"))}
     settings: dict[str, Any] = {}
     with suppress(StoreError):
-        tree = folder.config().to_tree()
-        for section in (*SECTIONS, tree["method"]):
-            settings |= {f"{section}.{name}": value for name, value in tree[section].items()}
+        settings = {name: value for name, value in flat(folder.config().to_tree()).items() if "." in name}
     return row | scores | settings

@@ -30,13 +30,10 @@ def _score(text: str) -> Spread | None:
 
 def _printed() -> dict[tuple[str, str], tuple[Spread | None, Spread | None]]:
     found: dict[tuple[str, str], tuple[Spread | None, Spread | None]] = {}
-    for method, row in _DATA["table1"].items():
+    for name, row in (_DATA["table1"] | _DATA["table2"]).items():
         scores = list(map(_score, row.split()))
-        for dataset, both in zip(DATASETS, zip(scores[::2], scores[1::2], strict=True), strict=True):
-            found[dataset, method] = both
-    for switch, row in _DATA["table2"].items():
-        for dataset, text in zip(DATASETS, row.split(), strict=False):
-            found[dataset, switch] = (_score(text), None)
+        for dataset, both in zip(DATASETS, zip(scores[::2], scores[1::2], strict=True), strict=False):
+            found[dataset, name] = both
     return found
 
 

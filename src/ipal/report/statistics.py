@@ -31,9 +31,10 @@ FEWEST = 5
 """Seeds that an interval needs: with fewer it is too wide to say anything."""
 
 
-def scale_from(values: Iterable[float]) -> float:
+def scale_from(values: Iterable[float | None]) -> float:
     """Where a scale of colours up to 100 % begins: at a round number below the lowest value, and not above 90."""
-    return min(90.0, 10.0 * math.floor(min(values, default=0.0) / 10))
+    lowest = min((value for value in values if value is not None), default=0.0)
+    return min(90.0, 10.0 * math.floor(lowest / 10))
 
 
 def paired_interval(

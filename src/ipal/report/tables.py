@@ -1,13 +1,13 @@
 """Tables of comparisons: scores, differences, costs, what settings were chosen from; and their captions."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
-from ipal.report.cells import Cell, CellTable, cells_csv, latex, markdown, seconds, spread_cell, table
+from ipal.report.cells import NOTHING, Cell, CellTable, cells_csv, latex, markdown, seconds, spread_cell, table
 from ipal.report.collect import Comparison, ReportRow
 from ipal.report.statistics import Spread, how_many, listed, marks, paired_interval, spread
 from ipal.runs.records import stream_in_words
@@ -19,6 +19,7 @@ SCORES = ("AP", "AF")
 CHANGES = ("AF", "FM")
 """Not of the upper reference, which is trained again on everything: a dash in the paper."""
 EXEMPLARS = "† stores raw nodes of earlier tasks."
+INTERVAL = " [95 %]"
 RANKS = "Best in bold, second underlined, of rows with all seeds; Joint, the upper reference, is not ranked."
 DIFFERENCES = (
     "Differences in AP are means at equal seeds with Student's 95 % interval, corrected for the number of rows "
@@ -45,7 +46,7 @@ def details(bench: Comparison) -> CellTable:
     columns |= differences(bench)
     for place, score in enumerate(SCORES):
         columns[f"paper {score}"] = [spread_cell(printed(bench, row)[place]) for row in bench.rows]
-    columns["seeds"] = [listed([run.seed for run in row.runs]) for row in bench.rows]
+    columns["seeds"] = [listed([run.result.seed for run in row.runs]) for row in bench.rows]
     columns["settings"] = [_settings(row) for row in bench.rows]
     return _by_row(bench, columns)
 
@@ -54,15 +55,10 @@ def further(bench: Comparison) -> CellTable:
     """The other metrics; time, memory, and whether nodes are kept."""
     metrics = dict.fromkeys(title for run in bench.runs for title in run.scores if title not in SCORES)
     columns: dict[str, list[Any]] = {arrowed(title): scores_of(bench, title) for title in metrics}
-    costs: dict[str, tuple[str, Callable[[float], str]]] = {
-        "time of a run": ("seconds", seconds),
-        "an epoch": ("seconds_per_epoch", seconds),
-        "peak memory": ("peak_bytes", size),
-        "retained": ("retained_bytes", size),
-    }
-    for head, (name, show) in costs.items():
-        means = [spread([run.costs[name] for run in row.runs]) for row in bench.rows]
-        columns[head] = [Cell(show(one.mean), one.mean) if one else Cell("", None) for one in means]
+    units = {"time of a run": seconds, "an epoch": seconds, "peak memory": size, "retained": size}
+    for head, show in units.items():
+        means = [spread([run.costs[head] for run in row.runs]) for row in bench.rows]
+        columns[head] = [Cell(show(one.mean), one.mean) if one else NOTHING for one in means]
     free = [
         "yes" if row.runs and row.runs[0].result.protocol.exemplar_free else "no" * bool(row.runs) for row in bench.rows
     ]
@@ -74,15 +70,13 @@ def differences(bench: Comparison) -> dict[str, list[str]]:
     reference = bench.reference
     if reference is None:
         return {}
-    compared = sum(bool(row.runs) for row in bench.rows) - 1
-    found = [paired_interval(row.by_seed("AP"), reference.by_seed("AP"), compared) for row in bench.rows]
-    if not any(found[place] for place, row in enumerate(bench.rows) if row is not reference):
+    texts, compared = {reference: "reference"}, sum(bool(row.runs) for row in bench.rows) - 1
+    for row in (row for row in bench.rows if row is not reference):
+        if one := paired_interval(row.by_seed("AP"), reference.by_seed("AP"), compared):
+            texts[row] = f"{one.difference:+.2f} [{one.low:+.2f}, {one.high:+.2f}]".replace("-", "−")
+    if len(texts) == 1:
         return {}
-    texts = [
-        f"{one.difference:+.2f} [{one.low:+.2f}, {one.high:+.2f}]".replace("-", "−") if one else "" for one in found
-    ]
-    texts[bench.rows.index(reference)] = "reference"
-    return {f"AP against {reference.title} [95 %]": texts}
+    return {f"AP against {reference.title}{INTERVAL}": [texts.get(row, "") for row in bench.rows]}
 
 
 def scores_of(bench: Comparison, score: str) -> list[Cell]:
@@ -95,7 +89,7 @@ def scores_of(bench: Comparison, score: str) -> list[Cell]:
         if score in CHANGES and row.is_upper_reference:
             cell = Cell("–", None)
         elif row.runs and not bench.has_all_seeds(row):
-            cell = replace(cell, text=f"{cell.text} ({how_many(run.seed for run in row.runs)})")
+            cell = replace(cell, text=f"{cell.text} ({how_many(run.result.seed for run in row.runs)})")
         found.append(cell)
     return found
 
@@ -119,9 +113,9 @@ def printed(bench: Comparison, row: ReportRow) -> tuple[Spread | None, Spread | 
 
 def _by_row(bench: Comparison, columns: Mapping[str, Sequence[Any]]) -> CellTable:
     """Columns of cells in the order of the rows; without columns that say nothing."""
-    cells = {row.key: [row.title, *cells] for row, *cells in zip(bench.rows, *columns.values(), strict=True)}
-    ordered = [cells[row.key] for row in _in_order([bench])]
-    return table("", ("method", *columns), ordered).without_empty_columns()
+    said = {head: column for head, column in columns.items() if {*column} - {"", NOTHING}}
+    cells = {row.key: [row.title, *cells] for row, *cells in zip(bench.rows, *said.values(), strict=True)}
+    return table("", ("method", *said), [cells[row.key] for row in _in_order([bench])])
 
 
 def _in_order(benches: Sequence[Comparison]) -> list[ReportRow]:
@@ -150,8 +144,7 @@ class Captioned:
     stem: str
     """Of its files."""
     table: CellTable
-    caption: str
-    """One sentence: what the numbers are."""
+    """With one sentence as its caption: what the numbers are."""
     commands: Sequence[str]
     """That make it again."""
     remarks: Sequence[str]
@@ -165,10 +158,10 @@ class Captioned:
         """As Markdown, LaTeX and CSV, by the names of the files."""
         commands = "\n".join(["```console", *self.commands, "```"])
         told = "\n".join(f"- {remark}" for remark in self.remarks)
-        page = [f"{self.caption} {self.how}".strip(), commands, markdown(self.table), self.below, told]
+        page = [f"{self.table.caption} {self.how}".strip(), commands, markdown(self.table), self.below, told]
         return {
             f"{self.stem}.md": "\n\n".join(filter(None, page)) + "\n",
-            f"{self.stem}.tex": latex(self.table, self.caption, f"tab:{self.stem}", self.below),
+            f"{self.stem}.tex": latex(self.table, f"tab:{self.stem}", self.below),
             f"{self.stem}.csv": cells_csv(self.table),
         }
 
@@ -177,20 +170,20 @@ def all_tables(benches: Sequence[Comparison]) -> list[Captioned]:
     """Every table with its caption: those of the paper, then those of each bench."""
     found = list[Captioned]()
 
-    def add(stem: str, made: CellTable, chosen: Sequence[Comparison], caption: str, how: str, below: str) -> None:
+    def add(stem: str, made: CellTable, chosen: Sequence[Comparison], about: str, measured: str = "") -> None:
+        graphs = dict.fromkeys(f"test graph {bench.protocol['test_graph']}, " for bench in chosen if bench.protocol)
+        seeds = " or ".join(dict.fromkeys(how_many(bench.seeds) for bench in chosen))
+        captioned = replace(made, caption=f"{about}, {''.join(graphs)}mean ± standard deviation over {seeds}.")
         commands = [*dict.fromkeys(bench.command for bench in chosen), "ipal report"]
-        found.append(Captioned(stem, made, caption, commands, remarks(chosen), how, below))
+        how, below = protocol(chosen) + measured, legend(chosen, made)
+        found.append(Captioned(stem, captioned, commands, remarks(chosen), how, below))
 
     for kind, chosen in of_paper(benches).items():
-        add(kind, wide(chosen), chosen, f"AP and AF in %, {_over(chosen)}.", protocol(chosen), legend(chosen))
-    for bench in benches:
-        own, how = [bench], protocol([bench])
-        if bench.kind != "figure6":
-            text = f"{bench.title}: AP and AF in %, {_over(own)}."
-            add(f"details-{bench.name}", details(bench), own, text, how, legend(own, compared=True))
-            text = f"{bench.title}: further metrics, time and memory, {_over(own)}."
-            how += f" Measured on: {'; '.join(machines(bench))}."
-            add(f"further-{bench.name}", further(bench), own, text, how, legend(own))
+        add(kind, wide(chosen), chosen, "AP and AF in %")
+    for bench in (bench for bench in benches if bench.kind != "figure6"):
+        add(f"details-{bench.name}", details(bench), [bench], f"{bench.title}: AP and AF in %")
+        about, measured = f"{bench.title}: further metrics, time and memory", "; ".join(machines(bench))
+        add(f"further-{bench.name}", further(bench), [bench], about, f" Measured on: {measured}.")
     return found
 
 
@@ -237,10 +230,11 @@ def as_yaml(value: Any) -> str:
     return write_yaml(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()
 
 
-def legend(benches: Sequence[Comparison], *, compared: bool = False) -> str:
-    """What the signs of the table mean, and what it leaves out."""
+def legend(benches: Sequence[Comparison], made: CellTable) -> str:
+    """What the signs of their table mean, and what it leaves out."""
     stored = any(row.stores_exemplars for bench in benches for row in bench.rows)
-    return " ".join([EXEMPLARS] * stored + [RANKS] + [DIFFERENCES] * (compared and bool(differences(benches[0]))))
+    compared = any(head.endswith(INTERVAL) for head in made.columns)
+    return " ".join([EXEMPLARS] * stored + [RANKS] + [DIFFERENCES] * compared)
 
 
 def machines(bench: Comparison) -> list[str]:
@@ -257,9 +251,3 @@ def remarks(benches: Sequence[Comparison]) -> list[str]:
             found.append(f"{bench.name}, {row.title}: another protocol than the other rows ({odd}), so not ranked.")
         found += [f"{bench.name}, {remark}" for remark in bench.remarks]
     return found
-
-
-def _over(benches: Sequence[Comparison]) -> str:
-    graphs = dict.fromkeys(f"test graph {bench.protocol['test_graph']}, " for bench in benches if bench.protocol)
-    seeds = " or ".join(dict.fromkeys(how_many(bench.seeds) for bench in benches))
-    return f"{''.join(graphs)}mean ± standard deviation over {seeds}"

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from ipal.errors import StoreError
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}(?:\.onnx)?", re.DOTALL)
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}", re.DOTALL)
 """The name of what is being written, with the target's name in it."""
 DAY = 86400.0
 STREAMS = ("/dev/std", "/dev/fd/", "/proc/")
@@ -47,14 +47,14 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 @contextmanager
-def written_whole(path: Path, ending: str = "", *, private: bool = False) -> Iterator[BinaryIO]:
+def written_whole(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """A temporary file to write to, flushed to disk and renamed on success.
 
     A file that is replaced keeps its permissions. A new one has those that the user's umask allows, or is the user's
     alone where it is `private`.
     """
     before = _found(path)
-    with aside(path, ending, mode=0o600 if private or before else 0o666) as temporary:
+    with aside(path, mode=0o600 if private or before else 0o666) as temporary:
         with open(temporary, "wb") as file:
             yield file
             file.flush()
@@ -86,14 +86,14 @@ def _keep_permissions(path: Path, before: os.stat_result) -> None:
 
 
 @contextmanager
-def aside(path: Path, ending: str = "", *, folder: bool = False, mode: int = 0o666) -> Iterator[Path]:
+def aside(path: Path, *, folder: bool = False, mode: int = 0o666) -> Iterator[Path]:
     """A temporary file (or folder) in the folder of `path`, to be renamed when complete; otherwise it is removed.
 
     Its name is unique. What killed writers of the same target left is removed when it is a day old.
     """
     check_target(path)
     sweep(path.parent, path.name, older_than=DAY)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{ending}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with writing(path):
             if folder:

@@ -7,9 +7,9 @@ on random graphs.
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +23,6 @@ from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, model_of
 from ipal.system.files import written_whole
 from ipal.system.optional import need_extra
-
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
 
 __all__ = ["export_onnx", "onnx_model"]
 
@@ -65,11 +62,9 @@ def export_onnx(learner: Learner | Model, path: str | Path, *, edge_weights: boo
     """
     model = model_of(learner)
     content = onnx_model(model, edge_weights=edge_weights)
-    with written_whole(Path(path), ".onnx", private=True) as file:
+    apart = check(model, content, weighted=edge_weights)
+    with written_whole(Path(path), private=True) as file:
         file.write(content)
-        file.flush()
-        # Checked as written to disk, before it gets its name.
-        apart = check(model, Path(file.name), weighted=edge_weights)
     nodes = f"float32 (nodes, {len(model.labels)})"
     return {
         "file": str(path),
@@ -153,9 +148,6 @@ def _traced(model: Model, edge_weights: bool) -> Any:
     return made
 
 
-# ---------------------------------------------------------------------- compared with the model
-
-
 def random_graphs(count: int, num_features: int, seed: int = 0, *, weighted: bool = False) -> Iterator[Given]:
     """So many graphs: some of one node, some without edges; with self-loops, repeated edges and isolated nodes."""
     random = np.random.default_rng(seed)
@@ -175,27 +167,27 @@ def random_graphs(count: int, num_features: int, seed: int = 0, *, weighted: boo
         yield given
 
 
-def check(model: Model, file: Path, *, weighted: bool = False) -> dict[str, float]:
+def check(model: Model, content: bytes, *, weighted: bool = False) -> dict[str, float]:
     """Run both on random graphs; the largest differences, or an error if one is larger than `TOLERANCE`."""
     from onnxruntime import InferenceSession, SessionOptions
 
     options = SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
-    session = InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    session = InferenceSession(content, options, providers=["CPUExecutionProvider"])
     drawn = random_graphs(GRAPHS, model.num_features, weighted=weighted)
-    apart = [difference(model, session, given) for given in drawn]
+    apart = [difference(model, session.run, given) for given in drawn]
     return {what: max(one[what] for one in apart) for what in apart[0]}
 
 
-def difference(model: Model, session: "InferenceSession", given: Given) -> dict[str, float]:
+@torch.no_grad()
+def difference(model: Model, run: Callable[[list[str], Given], Sequence[Any]], given: Given) -> dict[str, float]:
     """The difference on one graph: of scores as a share of the largest, and of probabilities."""
-    scores, probabilities, predicted = session.run(["scores", "probabilities", "predicted"], given)
-    with torch.no_grad():
-        weights = given.get("edge_weight")
-        graph = model.checked(checked_graph(given["x"], given["edge_index"], undirected=False, weights=weights))
-        own, calibrated = model.scores_and_probabilities(graph)
-        # From the same scores: where scores are large, probabilities magnify their rounding.
-        same_scores = model.calibrated(model.probabilities(torch.from_numpy(scores).to(own), graph)).cpu().numpy()
+    scores, probabilities, predicted = run(["scores", "probabilities", "predicted"], given)
+    weights = given.get("edge_weight")
+    graph = model.checked(checked_graph(given["x"], given["edge_index"], undirected=False, weights=weights))
+    own, calibrated = model.scores_and_probabilities(graph)
+    # From the same scores: where scores are large, probabilities magnify their rounding.
+    same_scores = model.calibrated(model.probabilities(torch.from_numpy(scores).to(own), graph)).cpu().numpy()
     true = own.cpu().numpy()
     if not np.isfinite(true).all():
         raise StoreError(
@@ -203,20 +195,15 @@ def difference(model: Model, session: "InferenceSession", given: Given) -> dict[
         )
     scale = float(np.abs(true).max()) or 1.0
     missed = true.max(axis=1) - np.take_along_axis(true, predicted[:, None], axis=1)[:, 0]  # above zero only for ties
-    by_scores = _largest(scores - true) / scale
-    wrong = {
-        "scores": by_scores,
-        "probabilities": _largest(probabilities - same_scores),
+    apart = {
+        "scores": float(np.abs(scores - true).max()) / scale,
+        "probabilities": float(np.abs(probabilities - same_scores).max()),
         "predicted classes": float(missed.max()) / scale / 2,
     }
-    for what, size in wrong.items():
+    for what, size in apart.items():
         if not size <= TOLERANCE:
             raise StoreError(
                 f"The exported file gives other {what} than the model (by {size:.1g}, allowed are {TOLERANCE:g}), and "
                 f"was not kept: the method '{model.name}' predicts in a way that the export does not know."
             )
-    return {"scores": by_scores, "probabilities": _largest(probabilities - calibrated.cpu().numpy())}
-
-
-def _largest(difference: NDArray[Any]) -> float:
-    return float(np.abs(difference).max())
+    return {"scores": apart["scores"], "probabilities": float(np.abs(probabilities - calibrated.cpu().numpy()).max())}

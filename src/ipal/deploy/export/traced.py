@@ -61,8 +61,6 @@ class TracedGraph(TensorCompute):
             weight = torch.where(mean >= TINY, mean * weight, 0.0)
         return cls(x, source.index_select(0, order), target.index_select(0, order), weight[:, None])
 
-    # ------------------------------------------------------------------ what encoders read
-
     @property
     def first(self) -> LayerInput:
         return TracedInput(self, self.x)
@@ -70,26 +68,17 @@ class TracedGraph(TensorCompute):
     def later(self, layers: int) -> Sequence[Callable[[Tensor], LayerInput]]:
         return [partial(TracedInput, self)] * layers
 
-    # ------------------------------------------------------------------ what methods compute with
-
     def _encoded(self, encoder: Encoder) -> Tensor:
         return encoder(self)  # type: ignore[no-any-return]
 
     def _walked(self, steps: int, restart: float, weights: Tensor | None = None) -> Tensor:
-        start = self._unit if weights is None else self._unit @ weights.to(self.x)
-        found = start
+        largest = self.x.abs().amax(dim=1, keepdim=True).clamp_min(TINY)
+        within_one = self.x / largest  # whose square is never too large
+        unit = within_one / row_lengths(within_one)
+        found = start = unit if weights is None else unit @ weights.to(self.x)
         for _ in range(steps):
             found = self.sums(found) * (1 - restart) + start * restart
         return found
-
-    # ------------------------------------------------------------------ sums over neighbours
-
-    @property
-    def _unit(self) -> Tensor:
-        """Rows of features scaled to length one; first to a largest value of one, whose square is never too large."""
-        largest = self.x.abs().amax(dim=1, keepdim=True).clamp_min(TINY)
-        within_one = self.x / largest
-        return within_one / row_lengths(within_one)
 
     def sums(self, z: Tensor, norm: Norm = "symmetric") -> Tensor:
         """Over neighbours."""

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -40,6 +40,7 @@ ABOUT = (
     "degree how many nodes point to each in the whole graph (see ipal.deploy.predict.neighbourhood)."
 )
 
+BEARER = HTTPBearer(auto_error=False)
 log = logging.getLogger(__name__)
 
 
@@ -93,8 +94,9 @@ WITH_A_BODY = {"requestBody": {"required": True, "content": CONTENT}}
 class Server:
     """A model, and what its requests share; metrics' labels come from fixed sets, so that memory is bounded."""
 
-    def __init__(self, served: Served, limits: Limits) -> None:
+    def __init__(self, served: Served, limits: Limits, token: str | None, hosts: Collection[str] | None) -> None:
         self.served, self.limits = served, limits
+        self._token, self._hosts = token, hosts
         self._reloading = asyncio.Lock()
         self.held = 0
         """Bytes of bodies that are on their way, or wait for an answer."""
@@ -107,8 +109,8 @@ class Server:
         self._reloads = Counter("ipal_reloads", "Replacements of the model, done or failed.", ("outcome",), registry=of)
         current = Gauge("ipal_model_current", "1 while the model in use is what its file holds, else 0.", registry=of)
         current.set_function(lambda: served.is_current)
-        self._model = Gauge("ipal_model_info", "Which model is in use.", ("version",), registry=of)
-        self._model.labels(self.version).set(1)
+        self._model = Info("ipal_model", "Which model is in use.", registry=of)
+        self._model.info({"version": self.version})
 
     @property
     def version(self) -> str:
@@ -125,8 +127,7 @@ class Server:
                 log.warning("%s", error)
                 raise HTTPException(409, str(error)) from error
             self._reloads.labels("done").inc()
-            self._model.clear()  # only the one in use is named: versions are many
-            self._model.labels(self.version).set(1)
+            self._model.info({"version": self.version})
             return {"version": self.version, "before": before}
 
     async def follow(self) -> None:
@@ -197,6 +198,26 @@ class Server:
         response.headers.setdefault(VERSION, self.version)
         return response
 
+    async def check_host(self, request: Request) -> None:
+        """The request is for this machine, and its length is said in one way."""
+        headers = request.headers
+        if "transfer-encoding" in headers and ("content-length" in headers or request.scope["http_version"] == "1.0"):
+            # Against request smuggling: a proxy may have used the other header.
+            sentence = "The length of the body is said in two ways: send Content-Length or Transfer-Encoding, not both."
+            raise HTTPException(400, sentence, {"connection": "close"})
+        # Against DNS rebinding by a page in a browser on this machine.
+        host = headers.get("host", "localhost").strip().lower()
+        name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+        if self._hosts is not None and name not in self._hosts:
+            raise HTTPException(400, "The header Host names another machine than this server listens on.")
+
+    async def check_token(self, given: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> None:
+        """The request carries the token."""
+        said, token = given.credentials if given else "", self._token
+        if not token or not hmac.compare_digest(said.encode(), token.encode()):
+            sentence = "Missing or invalid bearer token: send the header 'Authorization: Bearer TOKEN'."
+            raise HTTPException(401, sentence, {"www-authenticate": "Bearer"})
+
 
 def _kind(request: Request) -> str:
     """The content type of the body."""
@@ -207,39 +228,6 @@ def _kind(request: Request) -> str:
         sentence = "A body is taken as it is, without Content-Encoding: an .npz file may be packed in itself."
         raise HTTPException(415, sentence)
     return said
-
-
-# ---------------------------------------------------------------------- who may ask
-
-
-def right_host(hosts: Collection[str] | None) -> Callable[[Request], Awaitable[None]]:
-    """A dependency: the request is for this machine, and its length is said in one way."""
-
-    async def check(request: Request) -> None:
-        headers = request.headers
-        if "transfer-encoding" in headers and ("content-length" in headers or request.scope["http_version"] == "1.0"):
-            # Against request smuggling: a proxy may have used the other header.
-            sentence = "The length of the body is said in two ways: send Content-Length or Transfer-Encoding, not both."
-            raise HTTPException(400, sentence, {"connection": "close"})
-        # Against DNS rebinding by a page in a browser on this machine.
-        host = headers.get("host", "localhost").strip().lower()
-        name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
-        if hosts is not None and name not in hosts:
-            raise HTTPException(400, "The header Host names another machine than this server listens on.")
-
-    return check
-
-
-def right_token(token: str) -> Callable[..., Awaitable[None]]:
-    """A dependency: the request carries the token."""
-    bearer = HTTPBearer(auto_error=False)
-
-    async def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
-        if given is None or not hmac.compare_digest(given.credentials.encode(), token.encode()):
-            sentence = "Missing or invalid bearer token: send the header 'Authorization: Bearer TOKEN'."
-            raise HTTPException(401, sentence, {"www-authenticate": "Bearer"})
-
-    return check
 
 
 # ---------------------------------------------------------------------- the application
@@ -268,32 +256,27 @@ async def following(app: FastAPI) -> AsyncIterator[None]:
 
 
 def make_app(
-    model: Path,
-    limits: Limits,
-    *,
-    token: str | None = None,
-    hosts: Collection[str] | None = None,
-    threads: int = 1,
+    model: Path, limits: Limits, *, token: str | None = None, hosts: Collection[str] | None = None, threads: int = 1
 ) -> FastAPI:
     """The application that serves the model in a file; close its `state.server.served` at the end.
 
     With a token, every route but /health, /docs and /openapi.json requires it, and there is /reload. `hosts` are the
     allowed Host headers, None for any.
     """
-    server = Server(Served(model, limits, threads), limits)
+    server = Server(Served(model, limits, threads), limits, token, hosts)
     app = FastAPI(
         title="Predictions over HTTP",
         description=ABOUT,
         version=__version__,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(right_host(hosts))],
+        dependencies=[Depends(server.check_host)],
         exception_handlers=dict.fromkeys((StarletteHTTPException, RequestValidationError, IpalError), refused),
         lifespan=following,
     )
     app.state.server = server
     app.middleware("http")(server.observed)
-    guarded = APIRouter(dependencies=[] if token is None else [Depends(right_token(token))], responses=REFUSALS)
+    guarded = APIRouter(dependencies=[] if token is None else [Depends(server.check_token)], responses=REFUSALS)
 
     @guarded.post("/predict", response_model=Predicted, summary="Predict nodes of a graph", openapi_extra=WITH_A_BODY)
     async def predict(request: Request) -> Response:

@@ -97,18 +97,19 @@ def json_body(graph: Graph | GraphData, nodes: Iterable[int] | None = None, **op
 def _parts(graph: Graph | GraphData, nodes: Iterable[int] | None, options: dict[str, Any]) -> dict[str, Any]:
     graph = graph.graph if isinstance(graph, GraphData) else graph
     x = graph.x
-    parts: dict[str, Any] = {"edge_index": graph.edges, "directed": not graph.symmetric, **options}
-    if isinstance(x, np.ndarray):
-        parts["x"] = x
-    else:
-        parts |= {"x_values": x.data, "x_indices": x.indices, "x_indptr": x.indptr, "x_shape": np.array(x.shape)}
-    if (weights := graph.edge_weight) is not None:
-        parts["edge_weight"] = weights
-    if graph.neighbours.whole_degree is not None:
-        parts["degree"] = graph.neighbours.whole_degree
-    if nodes is not None:
-        parts["nodes"] = np.asarray(list(nodes), dtype=np.int64)
-    return parts
+    features = {"x": x}
+    if not isinstance(x, np.ndarray):
+        features = dict(zip(SPARSE, (x.data, x.indices, x.indptr, np.array(x.shape)), strict=True))
+    parts = {
+        "edge_index": graph.edges,
+        "directed": not graph.symmetric,
+        **options,
+        **features,
+        "edge_weight": graph.edge_weight,
+        "degree": graph.neighbours.whole_degree,
+        "nodes": None if nodes is None else np.asarray(list(nodes), dtype=np.int64),
+    }
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 # ---------------------------------------------------------------------- described
@@ -262,28 +263,23 @@ def _features(arrays: dict[str, Any], limits: Limits) -> Features:
     if ("x" in arrays) == bool(sparse) or (sparse and len(sparse) < len(SPARSE)):
         sent = ", ".join(sparse + ["x"] * ("x" in arrays)) or "none of them"
         raise DataError(f"Features are either x, one list per node, or sparse: {', '.join(SPARSE)}; sent were {sent}.")
+    shape = arrays["x_shape"] if sparse else np.array(arrays["x"].shape)
+    if sparse and (shape.shape != (2,) or shape.dtype.kind not in "iu"):
+        raise DataError("x_shape is two whole numbers: nodes and features.")
+    is_table = len(shape) == 2
+    if is_table and shape[0] > limits.nodes:
+        raise TooLargeError(
+            f"The graph has {shape[0]} nodes; at most {limits.nodes} are taken (--max-nodes): send the nodes in "
+            "question with their neighbourhood, in several requests."
+        )
     with np.errstate(over="ignore"):  # overflows become infinite, which is refused
         if sparse:
-            shape = arrays["x_shape"]
-            if shape.shape != (2,) or shape.dtype.kind not in "iu":
-                raise DataError("x_shape is two whole numbers: nodes and features.")
-            _check_nodes(int(shape[0]), limits)
             return csr([arrays[name] for name in SPARSE], Path("The request")).astype(np.float32)
         x = arrays["x"]
-        if x.ndim == 2:
-            _check_nodes(x.shape[0], limits)
         if isinstance(x, np.ndarray):
             x = np.ascontiguousarray(x, dtype=np.float32)
-            x = sp.csr_array(x) if x.ndim == 2 and MOSTLY_ZERO * np.count_nonzero(x) < x.size else x
+            x = sp.csr_array(x) if is_table and MOSTLY_ZERO * np.count_nonzero(x) < x.size else x
         return x
-
-
-def _check_nodes(n: int, limits: Limits) -> None:
-    if n > limits.nodes:
-        raise TooLargeError(
-            f"The graph has {n} nodes; at most {limits.nodes} are taken (--max-nodes): send the nodes in question with "
-            "their neighbourhood, in several requests."
-        )
 
 
 def _with_degree(graph: Graph, degree: NDArray[Any], weighted: bool) -> Graph:

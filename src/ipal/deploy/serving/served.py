@@ -30,8 +30,6 @@ from ipal.state.snapshot import Snapshot, content_of
 
 DIGITS = 6  # of a probability in a response
 
-Body = bytes | bytearray
-
 
 class ExplainOptions(BaseModel):
     """What an explanation compares, and how long it is; after the question mark of the address."""
@@ -57,9 +55,6 @@ def overload(sentence: str) -> HTTPException:
     return HTTPException(503, sentence, {"retry-after": "1"})
 
 
-# ---------------------------------------------------------------------- one model
-
-
 @dataclass(frozen=True, eq=False)
 class Loaded:
     """A model that was tried, and answers."""
@@ -68,38 +63,36 @@ class Loaded:
     version: str
     """The beginning of the SHA-256 digest of its file."""
     limits: Limits
-
     facts: dict[str, Any]
     """Method, classes, inputs and memory: read once, since the words of a report are parsed from source files."""
 
-    def answer(self, body: Body, kind: str, explain: ExplainOptions | None) -> Reply:
+    def answer(self, body: bytes | bytearray, kind: str, explain: ExplainOptions | None) -> Reply:
         """A prediction, or an explanation where one is asked for."""
         try:
-            question = read_question(body, kind, self.limits, self.model.directed)
-            if explain is None:
-                return self._predicted(question)
-            return self._replied(explanation(self.model, question, explain))
+            model, question = self.model, read_question(body, kind, self.limits, self.model.directed)
+            content = prediction(model, question) if explain is None else explanation(model, question, explain)
+            answer = to_json({"version": self.version, **content})
         except MemoryError:
             raise overload("There is too little memory for this request now: send a smaller graph.") from None
+        predicted = content["predicted"] if explain is None else []
+        return Reply(answer, self.version, len(predicted), predicted.count(None))
 
-    def _replied(self, content: dict[str, Any], nodes: int = 0, rejected: int = 0) -> Reply:
-        return Reply(to_json({"version": self.version, **content}), self.version, nodes, rejected)
 
-    def _predicted(self, question: Question) -> Reply:
-        """The class of a rejected node is null."""
-        asked = question.options
-        found = predict(self.model, question.graph, question.nodes, reject=asked.reject, coverage=asked.coverage)
-        content = {
-            "classes": found.classes.tolist(),
-            "nodes": found.nodes.tolist(),
-            "predicted": found.labels,
-            "confidence": np.round(found.confidence.astype(np.float64), DIGITS).tolist(),
-        }
-        if asked.probabilities is not False:
-            content["probabilities"] = np.round(found.probabilities.astype(np.float64), DIGITS).tolist()
-        if found.sets is not None:
-            content["sets"] = [found.classes[row].tolist() for row in found.sets]
-        return self._replied(content, len(found.nodes), int(found.rejected.sum()))
+def prediction(model: Model, question: Question) -> dict[str, Any]:
+    """The classes of the nodes of a question; that of a rejected node is null."""
+    asked = question.options
+    found = predict(model, question.graph, question.nodes, reject=asked.reject, coverage=asked.coverage)
+    content = {
+        "classes": found.classes.tolist(),
+        "nodes": found.nodes.tolist(),
+        "predicted": found.labels,
+        "confidence": np.round(found.confidence.astype(np.float64), DIGITS).tolist(),
+    }
+    if asked.probabilities is not False:
+        content["probabilities"] = np.round(found.probabilities.astype(np.float64), DIGITS).tolist()
+    if found.sets is not None:
+        content["sets"] = [found.classes[row].tolist() for row in found.sets]
+    return content
 
 
 def explanation(model: Model, question: Question, options: ExplainOptions) -> dict[str, Any]:
@@ -113,9 +106,6 @@ def explanation(model: Model, question: Question, options: ExplainOptions) -> di
     return found.as_plain_data(options.top)
 
 
-# ---------------------------------------------------------------------- the one in use
-
-
 class Served:
     """Answers requests by the model in a file, as it was at the beginning or at the last `reload`; one at a time."""
 
@@ -127,7 +117,7 @@ class Served:
         self._stamp = self._on_disk()
         self.loaded = self._load(content_of(path))
 
-    def ask(self, body: Body, kind: str, explain: ExplainOptions | None = None) -> "Future[Reply]":
+    def ask(self, body: bytes | bytearray, kind: str, explain: ExplainOptions | None = None) -> "Future[Reply]":
         """A future of the reply for a request body; it can be cancelled while it is queued."""
         if not self._places.acquire(blocking=False):
             raise overload("Too many requests are waiting for an answer: try again later.")
@@ -149,10 +139,21 @@ class Served:
         self._stamp = stamp
 
     def _load(self, content: bytes) -> Loaded:
-        model = loaded(Snapshot.of(content, self._path), self._path)
+        model, version = loaded(Snapshot.of(content, self._path), self._path), _version(content)
         x = sp.csr_array(np.ones((2, model.num_features), dtype=np.float32))
         predict(model, Graph(x, np.zeros((2, 0), dtype=np.int64), symmetric=True))  # all libraries are loaded then, too
-        return Loaded(model, _version(content), self._limits, _facts(model, _version(content)))
+        facts = {
+            "version": version,
+            "method": model.name,
+            "classes": model.classes_.tolist(),
+            "features": model.num_features,
+            "feature_names": list(model.columns),
+            "hops": model.reach,
+            "hops_to_reject": model.reach + SMOOTHED,
+            "directed": model.directed,
+            **model.memory_report(),
+        }
+        return Loaded(model, version, self._limits, facts)
 
     @property
     def is_current(self) -> bool:
@@ -174,17 +175,3 @@ class Served:
 
 def _version(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
-
-
-def _facts(model: Model, version: str) -> dict[str, Any]:
-    return {
-        "version": version,
-        "method": model.name,
-        "classes": model.classes_.tolist(),
-        "features": model.num_features,
-        "feature_names": list(model.columns),
-        "hops": model.reach,
-        "hops_to_reject": model.reach + SMOOTHED,
-        "directed": model.directed,
-        **model.memory_report(),
-    }

@@ -1,17 +1,18 @@
 """The page that compares runs: those that differ in the seed alone make one row, rows of one protocol one section."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import mode
+
+import numpy as np
 
 from ipal.report import paper, tables
 from ipal.report.cells import signless
 from ipal.report.collect import Comparison, ReportRow, Run
 from ipal.report.page import plots
 from ipal.report.page.plots import Chart, Page, PageSection, Spec
-from ipal.report.page.single import flat
-from ipal.report.statistics import paired_interval, spread
+from ipal.report.statistics import paired_interval
 
 
 def several_runs(benches: Sequence[Comparison], runs: Sequence[Run], unread: Sequence[str] = ()) -> Page:
@@ -44,9 +45,6 @@ def verdict(found: Comparison) -> str:
     return f"{said}; the 95 % interval of the difference, {bounds}, {zero}."
 
 
-# ---------------------------------------------------------------------- runs as comparisons
-
-
 def comparisons(runs: Sequence[Run]) -> list[Comparison]:
     """Runs by graph and protocol."""
     groups: dict[str, list[Run]] = {}
@@ -60,7 +58,7 @@ def comparisons(runs: Sequence[Run]) -> list[Comparison]:
             odd = {name: rule for name, rule in first.rules.items() if any(other[name] != rule for other in rivals)}
             title += f": {tables.rules_in_words(odd) or 'another graph'}"
         rows = _rows([first, *others])
-        seeds = Counter(tuple(run.seed for run in row.runs) for row in rows).most_common(1)[0][0]
+        seeds = mode(tuple(run.result.seed for run in row.runs) for row in rows)
         made.append(Comparison(f"comparison{index}", first.config.dataset, title, rows, seeds))
     return made
 
@@ -68,29 +66,25 @@ def comparisons(runs: Sequence[Run]) -> list[Comparison]:
 def _rows(runs: Sequence[Run]) -> list[ReportRow]:
     """By method, and where settings differ by those that do."""
     found: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        found.setdefault(json.dumps({**run.config.to_tree(), "seed": None}, sort_keys=True), []).append(run)
-    firsts = [(members[0], dict(flat(members[0].config.to_tree()))) for members in found.values()]
+    for run in sorted(runs, key=lambda run: run.result.seed):
+        found.setdefault(json.dumps(run.settings, sort_keys=True), []).append(run)
     rows = []
-    for (run, settings), members in zip(firsts, found.values(), strict=True):
-        rivals = [others for one, others in firsts if one.config.method == run.config.method]
+    for run, *others in found.values():
+        rivals = [first.settings for first, *_ in found.values() if first.config.method == run.config.method]
         odd = [
             f"{name.rpartition('.')[2]}={tables.as_text(value)}"
-            for name, value in settings.items()
-            if name != "seed" and any(other.get(name) != value for other in rivals)
+            for name, value in run.settings.items()
+            if any(rival.get(name) != value for rival in rivals)
         ]
         stores = run.result.retained.stores_exemplars
-        rows.append(ReportRow(", ".join([run.result.title, *odd]), run.config.method, members, stores))
+        rows.append(ReportRow(", ".join([run.result.title, *odd]), run.config.method, [run, *others], stores))
     return sorted(rows, key=lambda row: (paper.place(row.method), row.title))
 
 
-# ---------------------------------------------------------------------- one comparison
-
-
 def _section(found: Comparison, with_verdict: bool) -> PageSection:
-    measured = tables.machines(found)
+    measured, details = tables.machines(found), tables.details(found)
     shown = [
-        replace(tables.details(found), caption=f"Comparison on {found.title}"),
+        replace(details, caption=f"Comparison on {found.title}"),
         replace(tables.further(found), caption=f"Further metrics, time and memory on {found.title}"),
     ]
     return PageSection(
@@ -99,7 +93,7 @@ def _section(found: Comparison, with_verdict: bool) -> PageSection:
         lead=" ".join([verdict(found)] * with_verdict + ["AP and AF on test nodes in %, mean ± standard deviation."]),
         content=[*shown, *([_dynamics(found)] if found.runs else ())],
         notes=[
-            tables.legend([found], compared=True),
+            tables.legend([found], details),
             f"Protocol: {tables.rules_in_words(found.protocol)}.",
             f"Time and memory were measured on {'different machines' if len(measured) > 1 else 'one machine'}: "
             f"{'; '.join(measured)}.",
@@ -110,21 +104,16 @@ def _section(found: Comparison, with_verdict: bool) -> PageSection:
 def _dynamics(found: Comparison) -> Chart:
     names, lines = plots.tasks(len(found.runs[0].matrix)), list[Spec]()
     for index, row in enumerate(row for row in found.rows if row.runs):
-        summaries = [
-            one
-            for after in zip(*(run.result.average_performance_curve for run in row.runs), strict=True)
-            if (one := spread(after))
-        ]
-        means, hover = [one.mean for one in summaries], "{y:.2f} % after {x}"
-        lines.append(plots.line(row.title, names, means, index, hover, is_main=row is found.best))
-        if len(row.runs) > 1:
-            low, high = ([one.mean + sign * (one.deviation or 0.0) for one in summaries] for sign in (-1, 1))
-            lines[-1] |= {"low": low, "high": high}
-    down = plots.percent_axis("AP", [value for line in lines for value in (line.get("low") or line["y"])])
+        curves = np.array([run.result.average_performance_curve for run in row.runs])
+        means, hover = curves.mean(axis=0), "{y:.2f} % after {x}"
+        lines.append(plots.line(row.title, names, means.tolist(), index, hover, is_main=row is found.best))
+        if len(curves) > 1:
+            deviation = curves.std(axis=0, ddof=1)
+            lines[-1] |= {"low": (means - deviation).tolist(), "high": (means + deviation).tolist()}
     return Chart(
         f"{found.name}-dynamics",
         "AP after each task",
         "A line is the mean over seeds, its band one standard deviation to each side; the thick line is the best. "
         "Click a name to hide it, twice to see it alone.",
-        {"traces": lines, "height": 440, "x": {"title": "after learning", "names": names}, "y": down},
+        plots.curves(lines, {"title": "after learning", "names": names}, "AP", height=440),
     )

@@ -6,6 +6,7 @@ replaced by the value of the point.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ipal.report.cells import CellTable
@@ -25,7 +26,6 @@ class Chart:
     key: str
     title: str
     reading: str
-    """How to read it."""
     spec: Spec
     """What all choices have in common."""
     options: Sequence[str] = ()
@@ -74,8 +74,6 @@ class Page:
     facts: Sequence[Fact] = ()
 
 
-# ---------------------------------------------------------------------- charts
-
 SERIES = 8
 """Number of distinct colours; then they repeat with another marker."""
 SYMBOLS = ("circle", "square", "diamond", "triangle", "cross", "pentagon", "hexagon")
@@ -90,12 +88,6 @@ def tasks(count: int) -> list[str]:
     return [f"task {index + 1}" for index in range(count)]
 
 
-def percent_axis(title: str, values: Values = (0,)) -> Spec:
-    """From a round number below the lowest value to 100."""
-    low = scale_from(value for value in values if value is not None)
-    return {"title": title, "low": low, "high": 102, "suffix": " %"}
-
-
 def heat_map(
     rows: Sequence[str],
     columns: Sequence[str],
@@ -106,13 +98,13 @@ def heat_map(
 ) -> Spec:
     """Values by row and column; `titles` are those of rows, columns and values.
 
-    `look` is what differs from a map of percentages; `about` in it is for `hover` to use, and is in the table of
+    `look` is what differs from a map of accuracies; `about` in it is for `hover` to use, and is in the table of
     the chart where `about_title` names it.
     """
-    percent = {"lowest": 0, "highest": 100, "scale": "heat", "suffix": " %", "digits": 1}
+    lowest = scale_from(chain.from_iterable(values))
+    digits = 1 if len(rows) * len(columns) <= LABELLED_CELLS else None
+    percent = {"lowest": lowest, "highest": 100, "scale": "heat", "suffix": " %", "digits": digits}
     trace = {"kind": "heat", "z": values, "hover": hover, "value_title": titles[2], **percent, **look}
-    if len(rows) * len(columns) > LABELLED_CELLS:
-        trace["digits"] = None
     height = 100 + (max(22, 340 // len(rows)) if len(rows) <= 20 else 12) * len(rows)
     x, y = {"title": titles[1], "names": columns}, {"title": titles[0], "names": rows}
     return {"traces": [trace], "height": min(max(height, 320), 980), "x": x, "y": y}
@@ -129,3 +121,10 @@ def line(name: str, x: Sequence[Any], y: Values, index: int, hover: str, *, is_m
         tint, width, dash, symbol, size = "@ink", 3.5, "", "star", 11
     look = {"colour": tint, "width": width, "dash": dash, "symbol": symbol, "size": size, "markers": True}
     return {"kind": "line", "name": name, "x": x, "y": y, "hover": f"{{name}}: {hover}", **look, **more}
+
+
+def curves(lines: Sequence[Spec], x: Spec, title: str, height: int = 380, **more: Any) -> Spec:
+    """Lines of percentages, from a round number below the lowest value to 100."""
+    low = scale_from(value for one in lines for value in (one.get("low") or one["y"]))
+    y = {"title": title, "low": low, "high": 102, "suffix": " %"}
+    return {"traces": lines, "height": height, "x": x, "y": y, **more}

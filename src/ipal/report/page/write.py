@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from ipal.errors import ConfigError
 from ipal.report.collect import Comparison, Run
@@ -26,25 +25,28 @@ def make_page(
     """
     is_one = len(runs) == 1 and not benches
     path = path or (runs[0].folder.path / "report.html" if is_one else Path("report") / "runs.html")
-    check_path(path)
+    check_target(path)
+    if path.is_dir() or path.suffix not in {".html", ".htm"}:
+        raise ConfigError(f"{path} is no HTML file: name one that ends in .html, as -o {path / 'page.html'}.")
     content = render(one_run(runs[0]) if is_one else several_runs(benches, runs, remarks))
     make_folder(path.parent)
     write_atomically(path, content)
     return path
 
 
-def check_path(path: Path) -> None:
-    """Check before any work that the page can be written."""
-    check_target(path)
-    if path.is_dir() or path.suffix not in {".html", ".htm"}:
-        raise ConfigError(f"{path} is no HTML file: name one that ends in .html, as -o {path / 'page.html'}.")
-
-
 def render(page: Page) -> str:
     """The page as one HTML text."""
     shown = [part for section in page.sections for part in section.content if isinstance(part, Chart)]
     charts = {one.key: {**one.spec, "changes": one.changes} for one in shown}
-    scripts = {name: _static(f"{name}.js") for name in ("theme", "charts", "page")}
+    numbers = json.dumps(charts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    static = files("ipal.report.page") / "static"
+    scripts = {name: (static / f"{name}.js").read_text(encoding="utf-8") for name in ("theme", "charts", "page")}
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts.values()]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
+    policy = (  # only these scripts run, nothing is loaded or sent
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -56,27 +58,8 @@ def render(page: Page) -> str:
     )
     return environment.get_template("page.html").render(
         page=page,
-        policy=_policy(list(scripts.values())),
-        style=_static("page.css"),
+        policy=policy,
+        style=(static / "page.css").read_text(encoding="utf-8"),
         scripts=scripts,
-        packed=packed(charts),
+        packed=base64.b64encode(gzip.compress(numbers.encode(), mtime=0)).decode(),  # or they would be most of a page
     )
-
-
-def packed(content: Any) -> str:
-    """JSON, compressed, as text: it would be most of a page."""
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """Content security policy: only these scripts run, nothing is loaded or sent."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _static(name: str) -> str:
-    return (files("ipal.report.page") / "static" / name).read_text(encoding="utf-8")
