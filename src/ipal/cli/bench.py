@@ -56,7 +56,7 @@ def bench(
         if row.differs:
             render.note(f"{done.experiment.path}, {row.entry.label}: the search chose {_settings(row.differs)}")
     if failures := {run: reason for _, row in suite.rows for run, reason in row.failures.items()}:
-        render.err.print(render.table(("run", "why it failed"), failures.items(), title="Not finished"))
+        render.table(("run", "why it failed"), failures.items(), title="Not finished", console=render.err)
         render.note("Start the same command again to retry these; finished runs are kept.")
         raise typer.Exit(1)
 
@@ -88,25 +88,25 @@ def _show_plan(suite: "Suite") -> None:
     for bench in suite.benches:
         numbers = ("grid\npoints", "seeds", "runs", "finished\nalready")
         title = f"{bench.name} on {bench.dataset}"
-        table = render.table(("entry", "method", *numbers), numbers=numbers, title=title, no_wrap=True)
+        rows = []
         for row in bench.rows:
             counts = (len(row.points), len(row.seeds), len(row.runs), len(row.runs - left))
-            table.add_row(row.entry.label, row.entry.method, *map(str, counts))
-        render.out.print(table)
+            rows.append([row.entry.label, row.entry.method, *map(str, counts)])
+        render.table(("entry", "method", *numbers), rows, numbers=numbers, title=title)
     render.say(f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished.")
 
 
 def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
     numbers = ("AP", "AF", "valid.\nAP", "seconds")
     title = f"{bench.name}: {bench.experiment.about or bench.dataset}"
-    table = render.table(("entry", *numbers), numbers=numbers, title=title, no_wrap=True)
+    shown = []
     for row in rows:
         cells = [_spread(row[name]) for name in ("average_performance", "average_forgetting")]
         if row["runs"]:
             cells += [f"{row['validation']['mean']:.2f}", f"{row['seconds']:.1f}"]
         settings = _settings(row["settings"])
-        table.add_row(row["label"] + " †" * row["stores_exemplars"] + (settings and f"\n  {settings}"), *cells)
-    render.out.print(table)
+        shown.append([row["label"] + " †" * row["stores_exemplars"] + (settings and f"\n  {settings}"), *cells])
+    render.table(("entry", *numbers), shown, numbers=numbers, title=title)
     render.legend(rows)
 
 

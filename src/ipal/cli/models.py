@@ -63,11 +63,11 @@ def show_model(path: Path, as_json: bool) -> None:
     if as_json:
         return render.as_json(content)
     render.counts("nodes learned", content["classes"])
-    history = render.table(("when", "what", "classes", "nodes"), numbers=["nodes"], title="History")
+    rows = []
     for one in model.history:
         classes = ", ".join(one.classes) + f" -> {', '.join(one.into)}" * bool(one.into)
-        history.add_row((one.time or "").replace("T", " "), one.what, classes, str(one.nodes or ""))
-    render.out.print(history)
+        rows.append(((one.time or "").replace("T", " "), one.what, classes, str(one.nodes or "")))
+    render.table(("when", "what", "classes", "nodes"), rows, numbers=["nodes"], title="History")
     render.facts(
         {
             "model": f"{in_words(model)}; {render.many(model.num_features, 'feature')} a node",
@@ -291,7 +291,7 @@ def changed(
     numbers = ("nodes before", "after")
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in changed]
-    render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
+    render.table(("class", *numbers), rows, numbers=numbers)
     render.say(f"{what}\nmodel  {target}")
 
 

@@ -79,25 +79,26 @@ def plain_warnings() -> Iterator[None]:
 
 def table(
     columns: Sequence[str],
-    rows: Iterable[Sequence[str]] = (),
+    rows: Iterable[Sequence[str | Text]],
     *,
-    numbers: Iterable[str] = (),
+    numbers: Sequence[str] = (),
     title: str | None = None,
-    **options: Any,
-) -> Table:
-    """A table; columns of numbers are aligned to the right."""
+    console: Console | None = None,
+) -> None:
+    """Print a table, if it has rows; columns of numbers are aligned to the right."""
     made = Table(title=title, title_justify="left")
     for name in columns:
-        made.add_column(name, **({"justify": "right", **options} if name in numbers else {}))
+        made.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
     for row in rows:
         made.add_row(*row)
-    return made
+    if made.rows:
+        (console or out).print(made)
 
 
 def counts(heading: str, numbers: Mapping[str, int | None]) -> None:
     """A number for every class; nothing where it is not known."""
     rows = [(name, "" if number is None else str(number)) for name, number in numbers.items()]
-    out.print(table(("class", heading), rows, numbers=[heading]))
+    table(("class", heading), rows, numbers=[heading])
 
 
 def lines(rows: Sequence[Sequence[str]]) -> None:
@@ -160,7 +161,7 @@ def result(content: dict[str, Any], folder: Path) -> None:
     if "model" in content:
         say(content["model"])
     say("Accuracy (%) on each task, after learning each task")
-    out.print(_matrix(content))
+    matrix(content)
     timing, turns = content["timing"], content["timing"]["runs_taking_turns"]
     shared = f" (of {turns} runs that took turns in one process)" if turns > 1 else ""
     classes = f"{len(content['retained']['nodes_behind_class'])} classes remembered"
@@ -177,17 +178,16 @@ def result(content: dict[str, Any], folder: Path) -> None:
     say(f"more         ipal show {shlex.quote(str(folder))} --json")
 
 
-def _matrix(content: dict[str, Any]) -> Table:
+def matrix(content: dict[str, Any]) -> None:
     """The accuracy matrix; AP alone where it is too wide for the terminal."""
     split, curve = content["protocol"]["split"], content["average_performance_curve"]
     tasks = range(len(split) if 9 * len(split) + 20 <= out.width else 0)
-    columns = ["after", *(f"task {task + 1}\n{split[task]} cl." for task in tasks)]
-    made = table(columns, numbers=columns)
-    made.add_column("AP", justify="right", style="bold")
+    columns = ["after", *(f"task {task + 1}\n{split[task]} cl." for task in tasks), "AP"]
+    rows = []
     for index, row in enumerate(content["accuracy_matrix"]):
         cells = ["" if row[task] is None else f"{row[task]:.2f}" for task in tasks]
-        made.add_row(f"task {index + 1}", *cells, f"{curve[index]:.2f}")
-    return made
+        rows.append([f"task {index + 1}", *cells, Text(f"{curve[index]:.2f}", style="bold")])
+    table(columns, rows, numbers=columns)
 
 
 def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -219,7 +219,7 @@ def settings(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         own = [(f"{row['name']}.{one['name']}", str(one["default"]), one["about"]) for one in row.get("settings", ())]
         say(f"{row['name']}{_dagger(row)}: {row['about']}")
-        out.print(table(("setting", "default", "meaning"), own))
+        table(("setting", "default", "meaning"), own)
     legend(rows)
 
 

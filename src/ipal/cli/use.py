@@ -116,7 +116,7 @@ def _hops(number: int) -> str:
 
 def _shares(what: str, rows: Sequence[tuple[str, float]]) -> None:
     shown = [(name, f"{value:+.4g}") for name, value in rows]
-    render.out.print(render.table((what, "contribution"), shown, numbers=["contribution"]))
+    render.table((what, "contribution"), shown, numbers=["contribution"])
 
 
 def discover(
@@ -147,11 +147,11 @@ def discover(
     if as_json:
         plain = [{"nodes": one.size, "cohesion": one.cohesion, "nearest": one.nearest} for one in groups]
         return render.as_json({"file": str(target), "model": str(path), "groups": plain})
-    shown = render.table(("group", "nodes", "cohesion", "taken for"), numbers=["group", "nodes", "cohesion"])
+    rows = []
     for number, one in enumerate(groups):
         nearest = ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in one.nearest)
-        shown.add_row(str(number), str(one.size), f"{one.cohesion:.2f}", nearest)
-    render.out.print(shown)
+        rows.append((str(number), str(one.size), f"{one.cohesion:.2f}", nearest))
+    render.table(("group", "nodes", "cohesion", "taken for"), rows, numbers=("group", "nodes", "cohesion"))
     render.say(f"{render.many(len(groups), 'group')}\nfile  {target}")
 
 
