@@ -28,7 +28,7 @@ HOW_TO_READ = (
 
 def audit(
     name: ModelName,
-    data: Annotated[str | None, Option("--data", metavar="GRAPH", help="Search for nodes of this graph.")] = None,
+    data: Annotated[str | None, Option(metavar="GRAPH", help="Search for nodes of this graph.")] = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
@@ -77,8 +77,8 @@ def _show(found: dict[str, Any]) -> None:
     items = [(item["what"], render.size(item["bytes"])) for item in kept["items"]]
     render.table(("what is kept", "size"), items, title=f"All that the model keeps: {render.size(kept['bytes'])}")
     render.say("Raw nodes ARE stored." if kept["stores_exemplars"] else "By its method the model stores no raw node.")
-    flagged = sorted(found["flagged"].items(), key=lambda item: int(counts[item[0]]))
-    rows = [(name, str(counts[name]), "; ".join(reasons.values())) for name, reasons in flagged]
+    flagged = sorted(found["flagged"].items(), key=lambda item: counts[item[0]])
+    rows = [(name, counts[name], "; ".join(reasons.values())) for name, reasons in flagged]
     render.table(("class", "nodes", "why"), rows, title="Classes that what is kept reveals")
     for line in found["remarks"]:
         render.say(f"- {line}")
@@ -95,11 +95,9 @@ def _show_attacks(data: dict[str, Any]) -> None:
         render.say(f"- Rows of {what} were looked for in the model ({one['looked_for']} nodes): {verdict}.")
     rows = []
     for name, one in data["attempts"]["classes"].items():
-        matrix = one.get("from_matrix", {})
+        matrix, cosine = one.get("from_matrix", {}), f"{one['from_mean']['best_cosine']:.3f}"
         auc = _auc(matrix, "auc_against_same_class") or _auc(matrix, "auc_against_others")
-        rows.append(
-            (name, str(one["taught"]), f"{one['from_mean']['best_cosine']:.3f}", auc, matrix.get("skipped", ""))
-        )
+        rows.append((name, one["taught"], cosine, auc, matrix.get("skipped", "")))
     columns = ("class", "training nodes", "cosine to mean", "AUC", "not tried")
     render.table(columns, rows, title="Rows of the smallest classes, compared with what is kept")
     shared = data["attempts"].get("shared_matrix", {})

@@ -22,13 +22,10 @@ def bench(
     jobs: Annotated[int | None, Option(min=1, max=1024, help="Processes at a time; default: by cores.")] = None,
     tune: Annotated[bool, Option("--tune", help="Search every grid, also if the file fixes its settings.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would run.")] = False,
-    only: Annotated[
-        list[str] | None, Option("--only", metavar="LABEL", help="Entries to run; may be repeated.")
-    ] = None,
+    only: Annotated[list[str] | None, Option(metavar="LABEL", help="Entries to run; may be repeated.")] = None,
     engine: Annotated[str, Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
     address: Annotated[
-        str | None,
-        Option("--address", metavar="HOST:PORT", help="Head of the Ray cluster, or auto; else a new local Ray."),
+        str | None, Option(metavar="HOST:PORT", help="Head of the Ray cluster, or auto; else a new local Ray.")
     ] = None,
     stack: Annotated[int, Option(min=1, max=64, help="Runs that are trained as one, which is faster on a GPU.")] = 1,
     as_json: AsJson = False,
@@ -91,7 +88,7 @@ def _show_plan(suite: "Suite") -> None:
         rows = []
         for row in bench.rows:
             counts = (len(row.points), len(row.seeds), len(row.runs), len(row.runs - left))
-            rows.append([row.entry.label, row.entry.method, *map(str, counts)])
+            rows.append((row.entry.label, row.entry.method, *counts))
         render.table(("entry", "method", *numbers), rows, numbers=numbers, title=title)
     render.say(f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished.")
 

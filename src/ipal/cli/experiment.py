@@ -31,9 +31,7 @@ def run(
     ] = None,
     method: Annotated[str | None, Option(help="Name of a method: see 'ipal list methods'.")] = None,
     seed: Annotated[int | None, Option(min=0, help="Random seed: split of nodes, weights, samples.")] = None,
-    epochs: Annotated[
-        int | None, Option("--epochs", metavar="N", help="Epochs of a task: short for --set train.epochs=N.")
-    ] = None,
+    epochs: Annotated[int | None, Option(metavar="N", help="Epochs of a task: short for --set train.epochs=N.")] = None,
     settings: Settings = None,
     split: Annotated[str | None, Option(help="Classes per task, as 5,2,2.")] = None,
     preset: Annotated[str | None, Option(help="Settings of an experiment: see 'ipal list presets'.")] = None,

@@ -66,7 +66,7 @@ def show_model(path: Path, as_json: bool) -> None:
     rows = []
     for one in model.history:
         classes = ", ".join(one.classes) + f" -> {', '.join(one.into)}" * bool(one.into)
-        rows.append(((one.time or "").replace("T", " "), one.what, classes, str(one.nodes or "")))
+        rows.append(((one.time or "").replace("T", " "), one.what, classes, one.nodes or ""))
     render.table(("when", "what", "classes", "nodes"), rows, numbers=["nodes"], title="History")
     render.facts(
         {
@@ -84,9 +84,9 @@ def learn(
     name: Annotated[str, Argument(metavar="MODEL", help="Model file, or run; with --method a new file.")],
     graph: GraphName,
     since: Annotated[
-        str | None, Option("--since", metavar="GRAPH", help="What was learned before: its labels are left out.")
+        str | None, Option(metavar="GRAPH", help="What was learned before: its labels are left out.")
     ] = None,
-    method: Annotated[str | None, Option("--method", help="Begin a new model of this method.")] = None,
+    method: Annotated[str | None, Option(help="Begin a new model of this method.")] = None,
     assignments: Settings = None,
     out: Out = None,
     force: Force = False,
@@ -130,12 +130,10 @@ def forget(
     classes: Annotated[
         list[str] | None, Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs.")
     ] = None,
-    rows: Annotated[Paths, Option("--rows", metavar="GRAPH", help="Forget their labels, not the nodes.")] = None,
-    nodes: Annotated[Paths, Option("--nodes", metavar="GRAPH", help="Forget nodes and all their edges.")] = None,
+    rows: Annotated[Paths, Option(metavar="GRAPH", help="Forget their labels, not the nodes.")] = None,
+    nodes: Annotated[Paths, Option(metavar="GRAPH", help="Forget nodes and all their edges.")] = None,
     graphs: Annotated[Paths, Option("--graph", metavar="GRAPH", help="With --class: what was learned.")] = None,
-    which: Annotated[
-        str | None, Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")
-    ] = None,
+    which: Annotated[str | None, Option(metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")] = None,
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -175,7 +173,7 @@ def forget(
 def rename(
     name: ModelName,
     classes: Annotated[list[str], Argument(metavar="CLASS", help="A class of the model; of several, one is made.")],
-    to: Annotated[str, Option("--to", metavar="NAME", help="Its new name; for several also that of one of them.")],
+    to: Annotated[str, Option(metavar="NAME", help="Its new name; for several also that of one of them.")],
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -290,7 +288,7 @@ def changed(
         return render.as_json({"model": str(target), "done": what, "nodes_behind_class": counts})
     numbers = ("nodes before", "after")
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in changed]
+    rows = [(name, before.get(name, ""), after.get(name, "gone")) for name in changed]
     render.table(("class", *numbers), rows, numbers=numbers)
     render.say(f"{what}\nmodel  {target}")
 

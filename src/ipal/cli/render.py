@@ -79,7 +79,7 @@ def plain_warnings() -> Iterator[None]:
 
 def table(
     columns: Sequence[str],
-    rows: Iterable[Sequence[str | Text]],
+    rows: Iterable[Sequence[Any]],
     *,
     numbers: Sequence[str] = (),
     title: str | None = None,
@@ -90,14 +90,14 @@ def table(
     for name in columns:
         made.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*(cell if isinstance(cell, Text) else str(cell) for cell in row))
     if made.rows:
         (console or out).print(made)
 
 
 def counts(heading: str, numbers: Mapping[str, int | None]) -> None:
     """A number for every class; nothing where it is not known."""
-    rows = [(name, "" if number is None else str(number)) for name, number in numbers.items()]
+    rows = [(name, "" if number is None else number) for name, number in numbers.items()]
     table(("class", heading), rows, numbers=[heading])
 
 
@@ -217,7 +217,7 @@ def listing(what: str, rows: list[dict[str, Any]]) -> None:
 def settings(rows: list[dict[str, Any]]) -> None:
     """Methods with their settings."""
     for row in rows:
-        own = [(f"{row['name']}.{one['name']}", str(one["default"]), one["about"]) for one in row.get("settings", ())]
+        own = [(f"{row['name']}.{one['name']}", one["default"], one["about"] or "") for one in row.get("settings", ())]
         say(f"{row['name']}{_dagger(row)}: {row['about']}")
         table(("setting", "default", "meaning"), own)
     legend(rows)

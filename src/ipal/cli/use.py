@@ -26,16 +26,12 @@ def predict(
     graph: GraphName,
     out: Annotated[Path, Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
-        float | None,
-        Option("--reject", metavar="SHARE", help="Reject nodes of no known class; lose this share of others."),
+        float | None, Option(metavar="SHARE", help="Reject nodes of no known class; lose this share of others.")
     ] = None,
     coverage: Annotated[
-        float | None,
-        Option("--coverage", metavar="SHARE", help="Also sets of classes that hold the right one this often."),
+        float | None, Option(metavar="SHARE", help="Also sets of classes that hold the right one this often.")
     ] = None,
-    nodes: Annotated[
-        str | None, Option("--nodes", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")
-    ] = None,
+    nodes: Annotated[str | None, Option(metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")] = None,
     force: Force = False,
     device: Annotated[str, Option(help="cpu, cuda or cuda:N.")] = "cpu",
     runs: Runs = RUNS,
@@ -72,10 +68,8 @@ def predict(
 def explain(
     name: ModelName,
     graph: GraphName,
-    node: Annotated[str, Option("--node", metavar="NODE", help="The node to explain: its id or number.")],
-    against: Annotated[
-        str | None, Option("--against", metavar="CLASS", help="Compared with; else the next best.")
-    ] = None,
+    node: Annotated[str, Option(metavar="NODE", help="The node to explain: its id or number.")],
+    against: Annotated[str | None, Option(metavar="CLASS", help="Compared with; else the next best.")] = None,
     top: Annotated[int, Option(min=1, max=10_000, help="How many nodes, features and values are shown.")] = 10,
     runs: Runs = RUNS,
     root: DataRoot = None,
@@ -123,7 +117,7 @@ def discover(
     name: ModelName,
     graph: GraphName,
     out: Annotated[Path, Option("--out", "-o", help="CSV file: node, group.")],
-    reject: Annotated[float, Option("--reject", metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
+    reject: Annotated[float, Option(metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
     classes: Annotated[int | None, Option(min=1, max=1000, help="How many groups; default: chosen.")] = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -150,7 +144,7 @@ def discover(
     rows = []
     for number, one in enumerate(groups):
         nearest = ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in one.nearest)
-        rows.append((str(number), str(one.size), f"{one.cohesion:.2f}", nearest))
+        rows.append((number, one.size, f"{one.cohesion:.2f}", nearest))
     render.table(("group", "nodes", "cohesion", "taken for"), rows, numbers=("group", "nodes", "cohesion"))
     render.say(f"{render.many(len(groups), 'group')}\nfile  {target}")
 
