@@ -4,14 +4,14 @@ import errno
 import os
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from typing import Any, NoReturn
 
 import typer
 
-from ipal.cli import audit, bench, data, experiment, models, report, use
+from ipal.cli import audit, bench, data, experiment, models, render, report, use
 from ipal.cli.app import add, app
-from ipal.cli.render import plain_warnings
 from ipal.config import RunConfig, known_settings
 from ipal.errors import ConfigError, IpalError, StoreError
 
@@ -38,7 +38,8 @@ def main() -> None:
         with suppress(ValueError):  # in another thread than the main one
             signal.signal(signal.SIGINT, _interrupt)
     try:
-        with plain_warnings():
+        with warnings.catch_warnings():
+            warnings.showwarning = render.warning
             code = app(standalone_mode=False)
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,8 +52,7 @@ def run(
     options: Tree = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
     given = {name: value for name, value in options.items() if value is not None}
     short = [f"split=[{split}]"] * (split is not None) + [f"train.epochs={epochs}"] * (epochs is not None)
-    for assignment in [*short, *(settings or ())]:
-        given = override(given, parse_assignment(assignment))
+    given = reduce(override, map(parse_assignment, [*short, *(settings or ())]), given)
     wanted = wanted_run(given, config, preset)
     with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
         folder = None if memory_limit else _finished_before(wanted, runs, root)

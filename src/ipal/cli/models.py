@@ -111,7 +111,8 @@ def learn(
         raise ConfigError("Settings are chosen when a model is begun: --set goes with --method.")
     if method is not None and out is not None:
         raise ConfigError("--method begins a new model, in the file MODEL: leave out -o.")
-    with changed(name, out, force, runs, "learned", as_json, method, assignments) as learner:
+    begun = None if method is None else _begun(method, assignments or ())
+    with changed(name, out, force, runs, "learned", as_json, begun) as learner:
         from ipal.data.datasets.forget_file import new_since, read_taught
 
         undirected = method is not None or not learner.model_.directed
@@ -261,21 +262,20 @@ def changed(
     runs: Path,
     what: str,
     as_json: bool,
-    method: str | None = None,
-    assignments: Sequence[str] | None = None,
+    begun: "Learner | None" = None,
 ) -> "Iterator[Learner]":
     """A saved model to be changed, which no other command works on: its own file is replaced, or another is written.
 
-    Of a method that is named, a new model is begun.
+    A learner that is begun has none yet.
     """
-    source = RunStore(runs).model_file(name) if method is None else new_file(Path(name), force)
+    source = RunStore(runs).model_file(name) if begun is None else new_file(Path(name), force)
     target = source if out is None else new_file(out, force)
 
     from ipal.estimator.learners import load
 
     with _alone(target):
-        learner = load(source) if method is None else _begun(method, assignments or ())
-        before = learner.model_.nodes_behind_class() if method is None else {}
+        learner = load(source) if begun is None else begun
+        before = learner.model_.nodes_behind_class() if begun is None else {}
         yield learner
         after = learner.model_.nodes_behind_class()
         learner.save(target)
@@ -319,9 +319,7 @@ def _begun(method: str, assignments: Sequence[str]) -> "Learner":
     from ipal.estimator.learner import learner_class
     from ipal.estimator.registry import METHODS
 
-    given: Tree = {}
-    for assignment in assignments:
-        given = override(given, parse_assignment(assignment))
+    given = reduce(override, map(parse_assignment, assignments), Tree())
     return learner_class(METHODS.find(method))(**{**given.pop(method, {}), **given})
 
 

@@ -3,13 +3,11 @@
 import json
 import shlex
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -52,26 +50,19 @@ def note(message: str) -> None:
     err.print(message, soft_wrap=True)
 
 
+def warning(message: Warning | str, *_: object, **__: object) -> None:
+    """As `warnings.showwarning`: a sentence on stderr, without the source line."""
+    note(f"Warning: {message}")
+
+
 @contextmanager
 def interruptible(message: str) -> Iterator[None]:
-    """Ctrl-C ends the command with this note and exit code 130."""
+    """Ctrl-C ends the command with this note."""
     try:
         yield
     except KeyboardInterrupt:
         note(message)
-        raise typer.Exit(130) from None
-
-
-@contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Print warnings on stderr as sentences, without the source line."""
-
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        note(f"Warning: {message}")
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
+        raise
 
 
 # ---------------------------------------------------------------------- tables
