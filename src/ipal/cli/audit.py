@@ -1,18 +1,12 @@
 """`ipal audit`: what a saved model keeps of its training nodes, and who can be told by it."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
 from ipal.runs.run_folder import RunFolder, RunStore
-
-if TYPE_CHECKING:
-    from ipal.data.dataset import Dataset
-    from ipal.data.streams import TaskStream
-    from ipal.estimator.model import Model
 
 UNKNOWN_GRAPHS = (
     "It is not known on which graphs and nodes the model was trained: rows are those of the whole graph, "
@@ -40,35 +34,29 @@ def audit(
     training nodes can be told from others.
     """
     path = RunStore(runs).model_file(name)
+    folder = RunFolder.of_model(path)
 
     from ipal.audit import audit as audited
+    from ipal.data import datasets
     from ipal.estimator.files import load
+    from ipal.runs.resolved import resolve
 
     model = load(path)
-    evidence = () if data is None else _evidence(data, root, model, RunFolder.of_model(path))
-    found = {"model": str(path), **audited(model, *evidence)}
+    dataset = stream = None
+    if data is not None:
+        known = folder.data_root() if folder else None
+        dataset = datasets.load(data, root or known, undirected=not model.directed)
+        # The tasks are those of the run, if a run made the model and it was not changed since.
+        config = folder.config() if folder and all(event.what == "learned" for event in model.history) else None
+        if config and config.dataset_hash == dataset.hash:
+            stream = resolve(config, dataset=dataset).stream
+    found = {"model": str(path), **audited(model, dataset, stream)}
     if as_json:
         return render.as_json(found)
     _show(found)
     if data is None:
         return render.say("With --data GRAPH, the model is also searched for nodes of a graph.")
     _show_attacks(found["data"])
-
-
-def _evidence(
-    name: str, root: Path | None, model: "Model", folder: RunFolder | None
-) -> "tuple[Dataset, TaskStream | None]":
-    """The graph, and its tasks as in the run that made the model, if a run did and it was not changed since."""
-    from ipal.data import datasets
-    from ipal.runs.resolved import resolve
-
-    if folder is None:
-        return datasets.load(name, root), None
-    config = folder.config()
-    dataset = datasets.load(name, root or folder.data_root(), undirected=config.protocol.edges == "undirected")
-    if dataset.hash != config.dataset_hash or any(event.what != "learned" for event in model.history):
-        return dataset, None
-    return dataset, resolve(config, dataset=dataset).stream
 
 
 def _show(found: dict[str, Any]) -> None:
