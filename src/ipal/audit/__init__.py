@@ -75,9 +75,6 @@ def audit(learner: Learner | Model, dataset: Dataset | None = None, stream: Task
     return found
 
 
-# ---------------------------------------------------------------------- what follows from the numbers of nodes alone
-
-
 def _risks(kept: Remembered) -> dict[str, str]:
     """What the number of nodes of a class reveals: a short name and a sentence each."""
     count, width = kept.count, kept.mean.shape[0]
@@ -126,9 +123,6 @@ def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remember
             "first layer since its seed, which is in the file, tells which features occur in the nodes learned."
         )
     return remarks
-
-
-# ---------------------------------------------------------------------- what a graph shows
 
 
 def _against(

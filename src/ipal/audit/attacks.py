@@ -85,9 +85,6 @@ def _auc(members: Tensor, others: Tensor) -> float | None:
     return float(roc_auc_score(truth, depth))
 
 
-# ---------------------------------------------------------------------- stored rows
-
-
 @dataclass(frozen=True, eq=False)
 class Found:
     """Which rows were found where."""

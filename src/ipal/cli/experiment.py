@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from ipal.cli import render
-from ipal.cli.app import RARE, RUNS, AsJson, DataRoot, Runs, Settings
+from ipal.cli.app import RUNS, AsJson, DataRoot, Runs, Settings, rare
 from ipal.config import RunConfig, Tree, first_paragraph, override, parse_assignment, run_config
 from ipal.errors import ConfigError, did_you_mean, shortened
 from ipal.runs.config_files import presets, read_config_file
@@ -21,9 +21,7 @@ from ipal.system.plugins import Registry
 if TYPE_CHECKING:
     from ipal.runs.resolved import Resolved
 
-CheckpointEvery = Annotated[
-    int | None, Option(min=1, max=10**9, help="Epochs between two checkpoints.", rich_help_panel=RARE)
-]
+CheckpointEvery = Annotated[int | None, rare(min=1, max=10**9, help="Epochs between two checkpoints.")]
 
 
 def run(
@@ -37,12 +35,12 @@ def run(
     split: Annotated[str | None, Option(help="Classes per task, as 5,2,2.")] = None,
     preset: Annotated[str | None, Option(help="Settings of an experiment: see 'ipal list presets'.")] = None,
     device: Annotated[str | None, Option(help="cpu, cuda or cuda:N.")] = None,
-    config: Annotated[Path | None, Option(help="YAML file with settings.", rich_help_panel=RARE)] = None,
-    threads: Annotated[int | None, Option(min=1, help="CPU threads (default 1).", rich_help_panel=RARE)] = None,
+    config: Annotated[Path | None, rare(help="YAML file with settings.")] = None,
+    threads: Annotated[int | None, rare(min=1, help="CPU threads (default 1).")] = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
-    memory_limit: Annotated[str | None, Option(help="Limit of main memory, as 8GB.", rich_help_panel=RARE)] = None,
+    memory_limit: Annotated[str | None, rare(help="Limit of main memory, as 8GB.")] = None,
     html: Annotated[bool, Option("--html", help="Also write an HTML page of the run.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -201,9 +199,6 @@ def _show(folder: RunFolder, as_json: bool) -> None:
         render.result(result, folder.path)
 
 
-# ---------------------------------------------------------------------- lists
-
-
 def list_(
     what: Annotated[str, Argument(help="methods, encoders, streams, metrics, datasets, presets, runs.")],
     runs: Runs = RUNS,
@@ -225,10 +220,8 @@ def _listed(what: str, runs: Path, root: Path | None) -> list[dict[str, Any]]:
     if what == "runs":
         return [overview(folder) for folder in RunStore(runs).all()]
     if what == "presets":
-        return [
-            {"name": name, "about": read_config_file(path)["about"], "file": str(path)}
-            for name, path in presets().items()
-        ]
+        known = presets().items()
+        return [{"name": name, "about": read_config_file(path)["about"], "file": str(path)} for name, path in known]
     if what == "datasets":  # at once: the others load torch
         from ipal.data.datasets import catalog
 

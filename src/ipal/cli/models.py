@@ -111,7 +111,13 @@ def learn(
         raise ConfigError("Settings are chosen when a model is begun: --set goes with --method.")
     if method is not None and out is not None:
         raise ConfigError("--method begins a new model, in the file MODEL: leave out -o.")
-    begun = None if method is None else _begun(method, assignments or ())
+    begun = None
+    if method is not None:
+        from ipal.estimator.learner import learner_class
+        from ipal.estimator.registry import METHODS
+
+        given = reduce(override, map(parse_assignment, assignments or ()), Tree())
+        begun = learner_class(METHODS.find(method))(**{**given.pop(method, {}), **given})
     with changed(name, out, force, runs, "learned", as_json, begun) as learner:
         from ipal.data.datasets.forget_file import new_since, read_taught
 
@@ -314,17 +320,7 @@ def _as_learned(learner: "Learner", graphs: "Sequence[GraphData]") -> Any:
     return found
 
 
-def _begun(method: str, assignments: Sequence[str]) -> "Learner":
-    """A learner of a method with these settings, named as in a run."""
-    from ipal.estimator.learner import learner_class
-    from ipal.estimator.registry import METHODS
-
-    given = reduce(override, map(parse_assignment, assignments), Tree())
-    return learner_class(METHODS.find(method))(**{**given.pop(method, {}), **given})
-
-
 def _alone(target: Path) -> AbstractContextManager[None]:
-    """The lock of a model's file."""
     folder = RunFolder.of_model(target)
     return folder.locked() if folder else alone_with(target, target.with_name(f".{target.name}.lock"))
 

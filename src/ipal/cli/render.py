@@ -105,7 +105,6 @@ def facts(rows: Mapping[str, str | None]) -> None:
 
 
 def kept(report: dict[str, Any]) -> str:
-    """What a model keeps, as text."""
     return f"{size(report['bytes'])}; {'raw nodes ARE stored' if report['stores_exemplars'] else 'no node is stored'}"
 
 
@@ -182,7 +181,6 @@ def matrix(content: dict[str, Any]) -> None:
 
 
 def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Title and value of every metric to show."""
     from ipal.evaluation.metrics import METRICS
 
     for name, value in content["metrics"].items():
@@ -195,7 +193,6 @@ def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def listing(what: str, rows: list[dict[str, Any]]) -> None:
-    """A list of things."""
     if what == "runs":
         lines([("date", "method", "graph", "seed", "AP", "AF", "status", "run"), *map(_run_cells, rows)])
     elif what == "datasets":
@@ -206,7 +203,6 @@ def listing(what: str, rows: list[dict[str, Any]]) -> None:
 
 
 def settings(rows: list[dict[str, Any]]) -> None:
-    """Methods with their settings."""
     for row in rows:
         own = [(f"{row['name']}.{one['name']}", one["default"], one["about"] or "") for one in row.get("settings", ())]
         say(f"{row['name']}{_dagger(row)}: {row['about']}")

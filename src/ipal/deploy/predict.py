@@ -124,9 +124,6 @@ def predict(
     return Predictions(model.classes_, asked, best, found, novel, sets)
 
 
-# ---------------------------------------------------------------------- as a table
-
-
 def write_csv(predictions: Predictions, path: Path, ids: Labels | None = None) -> None:
     """Write a CSV file: node, predicted (empty if rejected), confidence, rejected, and `p(CLASS)` for every class.
 
