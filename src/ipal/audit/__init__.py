@@ -181,9 +181,7 @@ def _examined(dataset: Dataset, stream: TaskStream | None) -> Iterator[tuple[Gra
         yield task.graph, nodes, y[nodes], np.isin(nodes, task.nodes)
 
 
-def _sample(
-    groups: NDArray[np.str_], taught: NDArray[np.bool_], most: int, random: np.random.Generator
-) -> NDArray[np.int64]:
+def _sample(groups: Labels, taught: NDArray[np.bool_], most: int, random: np.random.Generator) -> Nodes:
     """Some nodes of every group, of those that taught and of those that did not."""
     order, chosen = random.permutation(len(groups)), []
     for group in np.unique(groups):

@@ -83,9 +83,7 @@ def whole(
 
 RUNS = Path("runs")
 Runs = Annotated[Path, rare("--runs", help="Folder of all runs.", envvar="IPAL_RUNS")]
-DataRoot = Annotated[
-    Path | None, rare("--data-root", help="Folder with the graphs; default IPAL_DATA or ~/.cache/ipal.")
-]
+DataRoot = Annotated[Path | None, rare("--data-root", help="Folder of graphs; default IPAL_DATA or ~/.cache/ipal.")]
 AsJson = Annotated[bool, Option("--json", help="Plain JSON on stdout, for scripts.")]
 ModelName = Annotated[str, Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
 GraphName = Annotated[str, Option("--graph", metavar="GRAPH", help="Name, file, folder, or nodes.csv,edges.csv.")]

@@ -109,8 +109,7 @@ def _hops(number: int) -> str:
 
 
 def _shares(what: str, rows: Sequence[tuple[str, float]]) -> None:
-    shown = [(name, f"{value:+.4g}") for name, value in rows]
-    render.table((what, "contribution"), shown, numbers=["contribution"])
+    render.table((what, "contribution"), [(name, f"{value:+.4g}") for name, value in rows], numbers=["contribution"])
 
 
 def discover(
