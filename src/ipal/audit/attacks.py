@@ -108,21 +108,20 @@ def stored_rows(tensors: Mapping[str, Tensor], rows: Features) -> Found:
     for name, table in _tables(arrays, rows.shape[1]) if len(telling) else ():
         theirs = _shadows(table, axes)
         there = np.flatnonzero(theirs.any(axis=1))  # not rows of zeros, which have no length
-        for sign in (1, -1):
-            near = shadows.query_ball_point(sign * theirs[there], SAME, p=np.inf)
-            for place, some in zip(there.tolist(), near, strict=True):
-                if some:
-                    kept = sign * _unit_row(table, place)
-                    here = {int(n) for n in telling[some] if np.linalg.norm(_unit_row(rows, n) - kept) <= SAME}
-                    nodes |= here
-                    where |= {name} if here else set()
+        near = shadows.query_ball_point(theirs[there], SAME, p=np.inf)
+        for place, some in zip(there.tolist(), near, strict=True):
+            if some:
+                kept = _unit_row(table, place)
+                here = {int(n) for n in telling[some] if abs(_unit_row(rows, n) @ kept) >= 1 - SAME**2 / 2}
+                nodes |= here
+                where |= {name} if here else set()
     return Found(len(telling), rows.shape[0] - len(telling), nodes, where)
 
 
 def _shadows(table: Features, axes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(rows, projections), of rows of length one: few rows that differ have the same."""
-    starts = range(0, table.shape[0], ROWS_AT_ONCE)
-    return np.concatenate([normalize(table[at : at + ROWS_AT_ONCE].astype(np.float64)) @ axes for at in starts])
+    """(rows, projections) of rows of length one, without their signs: few rows that differ have the same."""
+    parts = (table[at : at + ROWS_AT_ONCE] for at in range(0, table.shape[0], ROWS_AT_ONCE))
+    return np.concatenate([np.abs(normalize(part.astype(np.float64)) @ axes) for part in parts])
 
 
 def _tables(arrays: Mapping[str, NDArray[Any]], width: int) -> Iterator[tuple[str, Features]]:

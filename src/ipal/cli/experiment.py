@@ -194,9 +194,8 @@ def _say_finished(folder: RunFolder) -> None:
 def _show(folder: RunFolder, as_json: bool) -> None:
     result = folder.result()
     if as_json:
-        render.as_json({"run": str(folder.path), **result})
-    else:
-        render.result(result, folder.path)
+        return render.as_json({"run": str(folder.path), **result})
+    render.result(result, folder.path)
 
 
 def list_(
@@ -209,11 +208,8 @@ def list_(
     """List what is available of one kind, or the runs."""
     rows = _listed(what, runs, root)
     if as_json:
-        render.as_json(rows)
-    elif full and what == "methods":
-        render.settings(rows)
-    else:
-        render.listing(what, rows)
+        return render.as_json(rows)
+    render.listing(what, rows, full)
 
 
 def _listed(what: str, runs: Path, root: Path | None) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ def show_model(path: Path, as_json: bool) -> None:
     rows = []
     for one in model.history:
         classes = ", ".join(one.classes) + f" -> {', '.join(one.into)}" * bool(one.into)
-        rows.append(((one.time or "").replace("T", " "), one.what, classes, one.nodes or ""))
+        rows.append(((one.time or "").replace("T", " "), one.what, classes, one.nodes or None))
     render.table(("when", "what", "classes", "nodes"), rows, numbers=["nodes"], title="History")
     render.facts(
         {
@@ -294,7 +294,7 @@ def changed(
         return render.as_json({"model": str(target), "done": what, "nodes_behind_class": counts})
     numbers = ("nodes before", "after")
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    rows = [(name, before.get(name, ""), after.get(name, "gone")) for name in changed]
+    rows = [(name, before.get(name), after.get(name, "gone")) for name in changed]
     render.table(("class", *numbers), rows, numbers=numbers)
     render.say(f"{what}\nmodel  {target}")
 

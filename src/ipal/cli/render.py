@@ -65,9 +65,6 @@ def interruptible(message: str) -> Iterator[None]:
         raise
 
 
-# ---------------------------------------------------------------------- tables
-
-
 def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
@@ -81,15 +78,14 @@ def table(
     for name in columns:
         made.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else str(cell) for cell in row))
+        made.add_row(*(str(cell) if isinstance(cell, int) else cell for cell in row))
     if made.rows:
         (console or out).print(made)
 
 
 def counts(heading: str, numbers: Mapping[str, int | None]) -> None:
     """A number for every class; nothing where it is not known."""
-    rows = [(name, "" if number is None else number) for name, number in numbers.items()]
-    table(("class", heading), rows, numbers=[heading])
+    table(("class", heading), numbers.items(), numbers=[heading])
 
 
 def lines(rows: Sequence[Sequence[str]]) -> None:
@@ -106,9 +102,6 @@ def facts(rows: Mapping[str, str | None]) -> None:
 
 def kept(report: dict[str, Any]) -> str:
     return f"{size(report['bytes'])}; {'raw nodes ARE stored' if report['stores_exemplars'] else 'no node is stored'}"
-
-
-# ---------------------------------------------------------------------- a run
 
 
 class ProgressLine(Status):
@@ -189,24 +182,20 @@ def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield metric.title if metric else name, f"{value:.2f} {metric.unit if metric else ''}"
 
 
-# ---------------------------------------------------------------------- lists
-
-
-def listing(what: str, rows: list[dict[str, Any]]) -> None:
+def listing(what: str, rows: list[dict[str, Any]], full: bool) -> None:
+    """A list of things, in full with their settings."""
     if what == "runs":
         lines([("date", "method", "graph", "seed", "AP", "AF", "status", "run"), *map(_run_cells, rows)])
     elif what == "datasets":
         lines([("dataset", "here", "split", "what it is"), *map(_dataset_cells, rows)])
+    elif what == "methods" and full:
+        for row in rows:
+            say(f"{row['name']}{_dagger(row)}: {row['about']}")
+            own = row.get("settings", ())
+            cells = [(f"{row['name']}.{one['name']}", str(one["default"]), one["about"]) for one in own]
+            table(("setting", "default", "meaning"), cells)
     else:
         lines([("name", "what it is"), *((row["name"] + _dagger(row), row["about"]) for row in rows)])
-    legend(rows)
-
-
-def settings(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        own = [(f"{row['name']}.{one['name']}", one["default"], one["about"] or "") for one in row.get("settings", ())]
-        say(f"{row['name']}{_dagger(row)}: {row['about']}")
-        table(("setting", "default", "meaning"), own)
     legend(rows)
 
 
