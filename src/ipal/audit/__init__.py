@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ipal.audit.attacks import Found, from_matrix, from_mean, stored_rows
 from ipal.data.datasets import Dataset
@@ -51,17 +52,17 @@ def audit(learner: Learner | Model, dataset: Dataset | None = None, stream: Task
         Plain data, with remarks.
     """
     model = model_of(learner)
-    retained, kept = model.memory_report(), model.remembered()
-    passing = retained["only_while_learning"]
+    report, kept = model.memory_report(), model.remembered()
+    items = report["items"] + report["only_while_learning"]
     found: dict[str, Any] = {
         "method": model.name,
         "classes": len(model.classes_),
         "retained": {
-            "items": retained["items"] + passing,
-            "bytes": retained["bytes"] + sum(item["bytes"] for item in passing),
-            "stores_exemplars": retained["stores_exemplars"],
+            "items": items,
+            "bytes": sum(item["bytes"] for item in items),
+            "stores_exemplars": report["stores_exemplars"],
         },
-        "nodes_behind_class": retained["nodes_behind_class"],
+        "nodes_behind_class": report["nodes_behind_class"],
         "text": {
             "class_labels": [label for label in model.labels if isinstance(label, str)],
             "feature_names": list(dict.fromkeys(name.partition(BETWEEN)[0] for name in model.columns)),
@@ -146,19 +147,20 @@ def _against(
         some = _sample(np.where(np.isin(names, smallest), names, ""), taught, most, random)
         samples.append((rows[some], names[some], taught[some]))
     rows, names, taught = (np.concatenate(parts) for parts in zip(*samples, strict=True))
-    classes = dict[str, dict[str, Any]]()
+
+    def known(own: NDArray[np.bool_]) -> list[Tensor]:
+        return [torch.from_numpy(rows[some]) for some in (own & taught, own & ~taught, ~own)]
+
+    attempts: dict[str, Any] = {"classes": {}}
     for name in smallest:
-        own, mine = names == name, kept[name]
-        known = [torch.from_numpy(rows[some]) for some in (own & taught, own & ~taught, ~own)]
-        if not len(known[0]):
-            continue
-        classes[name] = {"taught": mine.count, "compared": len(known[0]), "from_mean": from_mean(mine.mean, known[0])}
-        if (matrix := matrices.get(f"products of class {name}")) is not None:
-            classes[name]["from_matrix"] = from_matrix(matrix, mine.count, *known)
-    attempts: dict[str, Any] = {"classes": classes}
+        mine, (members, *rest) = kept[name], known(names == name)
+        if len(members):
+            found = {"taught": mine.count, "compared": len(members), "from_mean": from_mean(mine.mean, members)}
+            if (matrix := matrices.get(f"products of class {name}")) is not None:
+                found["from_matrix"] = from_matrix(matrix, mine.count, members, *rest)
+            attempts["classes"][name] = found
     if shared is not None:
-        known = [torch.from_numpy(some) for some in (rows[taught], rows[:0], rows[~taught])]
-        attempts["shared_matrix"] = from_matrix(shared, sum(one.count for one in kept.values()), *known)
+        attempts["shared_matrix"] = from_matrix(shared, sum(one.count for one in kept.values()), *known(taught))
     return {
         "name": dataset.name,
         "nodes": dataset.graph.num_nodes,
@@ -183,11 +185,8 @@ def _examined(dataset: Dataset, stream: TaskStream | None) -> Iterator[tuple[Gra
 
 def _sample(groups: Labels, taught: NDArray[np.bool_], most: int, random: np.random.Generator) -> Nodes:
     """Some nodes of every group, of those that taught and of those that did not."""
-    order, chosen = random.permutation(len(groups)), []
-    for group in np.unique(groups):
-        for kind in (taught, ~taught):
-            chosen.append(order[((groups == group) & kind)[order]][:most])
-    return np.sort(np.concatenate(chosen))
+    groups, order = np.char.add(groups, np.where(taught, "+", "-")), random.permutation(len(groups))
+    return np.sort(np.concatenate([order[groups[order] == group][:most] for group in np.unique(groups)]))
 
 
 def _counted(found: list[Found]) -> dict[str, Any]:

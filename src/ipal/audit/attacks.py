@@ -4,8 +4,7 @@ A failed attempt proves nothing: a better one may succeed.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -85,8 +84,7 @@ def _auc(members: Tensor, others: Tensor) -> float | None:
     return float(roc_auc_score(truth, depth))
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
+class Found(NamedTuple):
     """Which rows were found where."""
 
     looked_for: int
