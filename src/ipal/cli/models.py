@@ -262,13 +262,7 @@ def merge(
 
 @contextmanager
 def changed(
-    name: str,
-    out: Path | None,
-    force: bool,
-    runs: Path,
-    what: str,
-    as_json: bool,
-    begun: "Learner | None" = None,
+    name: str, out: Path | None, force: bool, runs: Path, what: str, as_json: bool, begun: "Learner | None" = None
 ) -> "Iterator[Learner]":
     """A saved model to be changed, which no other command works on: its own file is replaced, or another is written.
 

@@ -195,14 +195,7 @@ def serve(
         render.note(f"{what}; {address}/docs says what it takes. Ctrl-C stops.")
 
     serve_until_stopped(
-        path,
-        host=host,
-        port=port,
-        token=token,
-        limits=limits,
-        threads=threads,
-        workers=workers,
-        started=started,
+        path, host=host, port=port, token=token, limits=limits, threads=threads, workers=workers, started=started
     )
     render.note("Stopped; the requests being processed were answered.")
 
