@@ -64,7 +64,6 @@ app = typer.Typer(
 
 
 def add(group: str, *commands: Callable[..., None]) -> None:
-    """Add commands to a group of the help."""
     for command in commands:
         app.command(command.__name__.strip("_"), cls=_Command, rich_help_panel=group)(command)
 

@@ -181,7 +181,7 @@ def _execute(resolved: "Resolved", folder: RunFolder, **options: Any) -> None:
     from ipal.runs import runner
 
     interrupted = f"Interrupted; nothing saved is lost. Start the same command again, or: ipal resume {folder.path}"
-    with render.interruptible(interrupted), render.ProgressLine() as line:
+    with render.interruptible(interrupted), render.ProgressLine(render.err) as line:
         runner.run(resolved, folder, line, **options)
 
 

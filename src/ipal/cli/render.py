@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,8 +36,7 @@ err = PlainConsole(stderr=True)
 
 def as_json(content: Any) -> None:
     """Plain JSON on stdout, and nothing else."""
-    json.dump(content, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    print(json.dumps(content, indent=2))
 
 
 def say(text: str) -> None:
@@ -106,9 +104,6 @@ def kept(report: dict[str, Any]) -> str:
 
 class ProgressLine(Status):
     """Shows a run: one line with task, epoch, loss and time. Where there is no terminal, a line for every task."""
-
-    def __init__(self) -> None:
-        super().__init__(err)
 
     def started(self, tasks: int, epochs: int, done: int) -> None:
         self._tasks, self._epochs, self._done, self._from = tasks, epochs, done, done

@@ -130,20 +130,18 @@ def discover(
     from ipal.estimator.open_world.discover import discover as grouped
 
     groups = grouped(model, model.checked(read.graph), reject, classes)
+    members, rows = [("node", "group")], []
+    for number, one in enumerate(groups):
+        ids = one.nodes if read.ids is None else read.ids[one.nodes]
+        members += [(node, number) for node in ids.tolist()]
+        nearest = ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in one.nearest)
+        rows.append((number, one.size, f"{one.cohesion:.2f}", nearest))
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["node", "group"])
-    for number, group in enumerate(groups):
-        ids = group.nodes if read.ids is None else read.ids[group.nodes]
-        table.writerows([one, number] for one in ids.tolist())
+    csv.writer(text, lineterminator="\n").writerows(members)
     write_atomically(target, text.getvalue())
     if as_json:
         plain = [{"nodes": one.size, "cohesion": one.cohesion, "nearest": one.nearest} for one in groups]
         return render.as_json({"file": str(target), "model": str(path), "groups": plain})
-    rows = []
-    for number, one in enumerate(groups):
-        nearest = ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in one.nearest)
-        rows.append((number, one.size, f"{one.cohesion:.2f}", nearest))
     render.table(("group", "nodes", "cohesion", "taken for"), rows, numbers=("group", "nodes", "cohesion"))
     render.say(f"{render.many(len(groups), 'group')}\nfile  {target}")
 
