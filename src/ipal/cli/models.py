@@ -62,7 +62,7 @@ def show_model(path: Path, as_json: bool) -> None:
     }
     if as_json:
         return render.as_json(content)
-    render.counts("nodes learned", content["classes"])
+    render.table(("class", "nodes learned"), content["classes"].items(), numbers=["nodes learned"])
     rows = []
     for one in model.history:
         classes = ", ".join(one.classes) + f" -> {', '.join(one.into)}" * bool(one.into)
@@ -252,7 +252,7 @@ def merge(
     if as_json:
         chosen = whole.model_.method.chosen(whole.model_.state.memory)
         return render.as_json({"model": str(target), "nodes_behind_class": counts, **chosen})
-    render.counts("nodes", counts)
+    render.table(("class", "nodes"), counts.items(), numbers=["nodes"])
     total = f"{render.many(len(counts), 'class')}, {render.many(sum(counts.values()), 'node')}"
     render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
 

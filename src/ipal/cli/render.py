@@ -71,7 +71,7 @@ def table(
     title: str | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print a table, if it has rows; columns of numbers are aligned to the right."""
+    """Print a table, if it has rows; columns of numbers are aligned to the right, and None is empty."""
     made = Table(title=title, title_justify="left")
     for name in columns:
         made.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
@@ -79,11 +79,6 @@ def table(
         made.add_row(*(str(cell) if isinstance(cell, int) else cell for cell in row))
     if made.rows:
         (console or out).print(made)
-
-
-def counts(heading: str, numbers: Mapping[str, int | None]) -> None:
-    """A number for every class; nothing where it is not known."""
-    table(("class", heading), numbers.items(), numbers=[heading])
 
 
 def lines(rows: Sequence[Sequence[str]]) -> None:

@@ -61,7 +61,8 @@ def predict(
         what = {"file": str(target), "model": str(path), "method": model.name, "nodes": len(found.nodes)}
         how = {"rejected": rejected, "reject": reject, "coverage": coverage, "directed": model.directed}
         return render.as_json({**what, "predicted": counts, **how})
-    render.counts("nodes", counts if reject is None else {**counts, "none of them": rejected})
+    shown = counts if reject is None else {**counts, "none of them": rejected}
+    render.table(("class", "nodes"), shown.items(), numbers=["nodes"])
     render.say(f"{len(found.nodes)} nodes predicted\nfile  {target}")
 
 
@@ -130,14 +131,14 @@ def discover(
     from ipal.estimator.open_world.discover import discover as grouped
 
     groups = grouped(model, model.checked(read.graph), reject, classes)
-    members, rows = [("node", "group")], []
+    members, rows = list[tuple[Any, int]](), []
     for number, one in enumerate(groups):
         ids = one.nodes if read.ids is None else read.ids[one.nodes]
         members += [(node, number) for node in ids.tolist()]
         nearest = ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in one.nearest)
         rows.append((number, one.size, f"{one.cohesion:.2f}", nearest))
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(members)
+    csv.writer(text, lineterminator="\n").writerows([("node", "group"), *members])
     write_atomically(target, text.getvalue())
     if as_json:
         plain = [{"nodes": one.size, "cohesion": one.cohesion, "nearest": one.nearest} for one in groups]
