@@ -44,8 +44,7 @@ def audit(
     model = load(path)
     dataset = stream = None
     if data is not None:
-        known = folder.data_root() if folder else None
-        dataset = datasets.load(data, root or known, undirected=not model.directed)
+        dataset = datasets.load(data, root or (folder.data_root() if folder else None), undirected=not model.directed)
         # The tasks are those of the run, if a run made the model and it was not changed since.
         config = folder.config() if folder and all(event.what == "learned" for event in model.history) else None
         if config and config.dataset_hash == dataset.hash:
@@ -84,19 +83,14 @@ def _show_attacks(data: dict[str, Any]) -> None:
     rows = []
     for name, one in data["attempts"]["classes"].items():
         matrix, cosine = one.get("from_matrix", {}), f"{one['from_mean']['best_cosine']:.3f}"
-        auc = _auc(matrix, "auc_against_same_class") or _auc(matrix, "auc_against_others")
+        aucs = (matrix.get("span", {}).get(f"auc_against_{who}") for who in ("same_class", "others"))
+        auc = next((f"{value:.3f}" for value in aucs if value is not None), None)
         rows.append((name, one["taught"], cosine, auc, matrix.get("skipped", "")))
     columns = ("class", "training nodes", "cosine to mean", "AUC", "not tried")
     render.table(columns, rows, title="Rows of the smallest classes, compared with what is kept")
     shared = data["attempts"].get("shared_matrix", {})
     if "skipped" in shared:
         render.say(f"The matrix of all classes does not tell training nodes by its span: {shared['skipped']}.")
-    elif auc := _auc(shared, "auc_against_others"):
-        render.say(f"The matrix of all classes tells training nodes from others with an AUC of {auc}.")
+    elif shared and (auc := shared["span"]["auc_against_others"]) is not None:
+        render.say(f"The matrix of all classes tells training nodes from others with an AUC of {auc:.3f}.")
     render.say(HOW_TO_READ)
-
-
-def _auc(matrix: dict[str, Any], against: str) -> str:
-    """Nothing where it was not tried, or there is nobody to tell them from."""
-    auc = matrix.get("span", {}).get(against)
-    return "" if auc is None else f"{auc:.3f}"

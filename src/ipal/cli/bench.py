@@ -39,9 +39,12 @@ def bench(
     suite = prepare(plans, runs, root, tune=tune, only=only or (), stack=stack)
     if dry_run:
         return _show_plan(suite)
-    interrupted = "Interrupted; saved work is kept. Start the same command again to continue."
-    with render.interruptible(interrupted), _View(suite) as view:
-        execute(suite, jobs, view, performer)
+    try:
+        with _View(suite) as view:
+            execute(suite, jobs, view, performer)
+    except KeyboardInterrupt:
+        render.note("Interrupted; saved work is kept. Start the same command again to continue.")
+        raise
     finished = {bench.name: [bench.summary(row) for row in bench.rows] for bench in suite.benches}
     if as_json:
         render.as_json(finished)

@@ -180,9 +180,13 @@ def _made(resolved: "Resolved", runs: Path, limit: str | None, checkpoint_every:
 def _execute(resolved: "Resolved", folder: RunFolder, **options: Any) -> None:
     from ipal.runs import runner
 
-    interrupted = f"Interrupted; nothing saved is lost. Start the same command again, or: ipal resume {folder.path}"
-    with render.interruptible(interrupted), render.ProgressLine(render.err) as line:
-        runner.run(resolved, folder, line, **options)
+    try:
+        with render.ProgressLine(render.err) as line:
+            runner.run(resolved, folder, line, **options)
+    except KeyboardInterrupt:
+        again = f"Start the same command again, or: ipal resume {folder.path}"
+        render.note(f"Interrupted; nothing saved is lost. {again}")
+        raise
 
 
 def _say_finished(folder: RunFolder) -> None:

@@ -286,10 +286,9 @@ def changed(
     if as_json:
         counts = {"before": before, "after": after}
         return render.as_json({"model": str(target), "done": what, "nodes_behind_class": counts})
-    numbers = ("nodes before", "after")
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     rows = [(name, before.get(name), after.get(name, "gone")) for name in changed]
-    render.table(("class", *numbers), rows, numbers=numbers)
+    render.table(("class", "nodes before", "after"), rows, numbers=("nodes before", "after"))
     render.say(f"{what}\nmodel  {target}")
 
 

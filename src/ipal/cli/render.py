@@ -2,8 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,16 +50,6 @@ def note(message: str) -> None:
 def warning(message: Warning | str, *_: object, **__: object) -> None:
     """As `warnings.showwarning`: a sentence on stderr, without the source line."""
     note(f"Warning: {message}")
-
-
-@contextmanager
-def interruptible(message: str) -> Iterator[None]:
-    """Ctrl-C ends the command with this note."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        note(message)
-        raise
 
 
 def table(
@@ -131,16 +120,23 @@ SHORT = ("average_performance", "average_forgetting")
 
 def result(content: dict[str, Any], folder: Path) -> None:
     """What the model is, accuracy matrix, metrics, cost, retained memory, folder."""
+    from ipal.evaluation.metrics import METRICS
+
     if "model" in content:
         say(content["model"])
     say("Accuracy (%) on each task, after learning each task")
     matrix(content)
+    metrics = {}
+    for name, value in content["metrics"].items():
+        if value is not None and (name in SHORT or name not in METRICS.own):
+            metric = METRICS.get(name)
+            metrics[metric.title if metric else name] = f"{value:.2f} {metric.unit if metric else ''}"
     timing, turns = content["timing"], content["timing"]["runs_taking_turns"]
     shared = f" (of {turns} runs that took turns in one process)" if turns > 1 else ""
     classes = f"{len(content['retained']['nodes_behind_class'])} classes remembered"
     facts(
         {
-            **dict(_metrics(content)),
+            **metrics,
             "time": f"{timing['total_seconds']:.1f} s",
             "peak memory": size(content["peak_memory_bytes"]) + shared,
             "retained": f"{kept(content['retained'])}; {classes}",
@@ -161,15 +157,6 @@ def matrix(content: dict[str, Any]) -> None:
         cells = ["" if row[task] is None else f"{row[task]:.2f}" for task in tasks]
         rows.append([f"task {index + 1}", *cells, Text(f"{curve[index]:.2f}", style="bold")])
     table(columns, rows, numbers=columns)
-
-
-def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    from ipal.evaluation.metrics import METRICS
-
-    for name, value in content["metrics"].items():
-        if value is not None and (name in SHORT or name not in METRICS.own):
-            metric = METRICS.get(name)
-            yield metric.title if metric else name, f"{value:.2f} {metric.unit if metric else ''}"
 
 
 def listing(what: str, rows: list[dict[str, Any]], full: bool) -> None:
