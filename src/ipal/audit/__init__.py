@@ -23,8 +23,6 @@ from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, model_of
 from ipal.methods.base import Remembered
 
-__all__ = ["audit"]
-
 FEW = 10
 """A mean of fewer nodes reveals much about each."""
 SMALLEST = 5
