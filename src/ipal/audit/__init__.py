@@ -182,7 +182,7 @@ def _examined(dataset: Dataset, stream: TaskStream | None) -> Iterator[tuple[Gra
 
 
 def _sample(groups: Labels, taught: NDArray[np.bool_], most: int, random: np.random.Generator) -> Nodes:
-    """Some nodes of every group, of those that taught and of those that did not."""
+    """Some nodes of every group: training nodes, and others."""
     groups, order = np.char.add(groups, np.where(taught, "+", "-")), random.permutation(len(groups))
     return np.sort(np.concatenate([order[groups[order] == group][:most] for group in np.unique(groups)]))
 
