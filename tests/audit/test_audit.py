@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from ipal.audit import audit
-from ipal.audit.attacks import Known, directions, span_test, stored_rows
+from ipal.audit.attacks import directions, span_test, stored_rows
 from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
@@ -133,7 +133,7 @@ def test_a_shared_matrix_is_said_to_be_one_and_spans_all_that_taught(method, opt
     assert kept.shared is not None
     rows = torch.from_numpy(learner.embed(data_of(tiny, (0, 1), most))).double()
     unseen = torch.from_numpy(learner.embed(data_of(tiny, (4, 5)))).double()
-    shares = span_test(directions(kept.shared(), 8), Known(rows, rows[:0], unseen))
+    shares = span_test(directions(kept.shared(), 8), rows, rows[:0], unseen)
     assert shares["members_inside"] == pytest.approx(1, abs=1e-4)
     assert shares["auc_against_others"] == 1
 

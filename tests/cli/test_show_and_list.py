@@ -84,7 +84,7 @@ def test_of_a_matrix_that_is_too_wide_ap_is_shown(monkeypatch: pytest.MonkeyPatc
     console = render.PlainConsole()
     monkeypatch.setattr(render, "out", console)
     with console.capture() as capture:
-        console.print(render._matrix(content))
+        render.matrix(content)
     shown = capture.get()
     assert max(map(len, shown.splitlines())) <= 80
     for word in ("task 1 ", "task 20 ", "19.00"):

@@ -3,8 +3,7 @@
 The result is plain data, with remarks on what is not measured.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,19 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.audit.attacks import Found, Known, from_matrix, from_mean, stored_rows
+from ipal.audit.attacks import Found, from_matrix, from_mean, stored_rows
 from ipal.data.datasets import Dataset
 from ipal.data.feature_names import BETWEEN
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels, labelled
+from ipal.data.streams import TaskStream
 from ipal.errors import shortened
 from ipal.estimator.files import snapshot
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, model_of
 from ipal.methods.base import Remembered
-from ipal.runs.resolved import Resolved
-
-__all__ = ["View", "as_taught", "audit"]
 
 FEW = 10
 """A mean of fewer nodes reveals much about each."""
@@ -35,32 +32,7 @@ MOST_ROWS = 2000
 UP_TO = "its rows are determined up to a rotation, and who is among them can be tested"
 
 
-@dataclass(frozen=True, eq=False)
-class View:
-    """A graph whose nodes a model may have seen, and which of them to examine."""
-
-    graph: Graph
-    nodes: Nodes
-    labels: Labels
-    """Of these nodes."""
-    taught: NDArray[np.bool_]
-    """Which of these nodes are training nodes of the model."""
-
-
-def as_taught(resolved: Resolved) -> list[View]:
-    """The graphs of a run's tasks as they were learned from, so that rows are those that went into the model."""
-    views = []
-    for index, classes in enumerate(resolved.stream.classes):
-        task = resolved.stream.task(index)
-        y = resolved.dataset.y[task.origin]
-        mine = np.flatnonzero(np.isin(y, classes))
-        views.append(View(task.graph, mine, y[mine], np.isin(mine, task.nodes)))
-    return views
-
-
-def audit(
-    learner: Learner | Model, dataset: Dataset | None = None, views: Sequence[View] | None = None
-) -> dict[str, Any]:
+def audit(learner: Learner | Model, dataset: Dataset | None = None, stream: TaskStream | None = None) -> dict[str, Any]:
     """Audit a model: what it keeps and, with a dataset, which nodes can be found.
 
     Parameters
@@ -69,8 +41,8 @@ def audit(
         What is audited.
     dataset : Dataset, optional
         A graph whose nodes the model may have seen.
-    views : sequence of View, optional
-        Its training graphs, of `as_taught`. Default: they are unknown, and all labelled nodes are examined.
+    stream : TaskStream, optional
+        The tasks of this graph that it learned. Default: they are unknown, and all labelled nodes are examined.
 
     Returns
     -------
@@ -78,27 +50,28 @@ def audit(
         Plain data, with remarks.
     """
     model = model_of(learner)
-    retained, kept = model.memory_report(), model.remembered()
-    passing = retained["only_while_learning"]
+    report, kept = model.memory_report(), model.remembered()
+    items = report["items"] + report["only_while_learning"]
     found: dict[str, Any] = {
         "method": model.name,
         "classes": len(model.classes_),
         "retained": {
-            "items": retained["items"] + passing,
-            "bytes": retained["bytes"] + sum(item["bytes"] for item in passing),
-            "stores_exemplars": retained["stores_exemplars"],
+            "items": items,
+            "bytes": sum(item["bytes"] for item in items),
+            "stores_exemplars": report["stores_exemplars"],
         },
-        "nodes_behind_class": retained["nodes_behind_class"],
-        "text": _text(model),
+        "nodes_behind_class": report["nodes_behind_class"],
+        "text": {
+            "class_labels": [label for label in model.labels if isinstance(label, str)],
+            "feature_names": list(dict.fromkeys(name.partition(BETWEEN)[0] for name in model.columns)),
+            "hashed_categories": sum(BETWEEN in name for name in model.columns),
+        },
         "flagged": {name: words for name, one in kept.items() if (words := _risks(one))},
     }
     found["remarks"] = _remarks(found, model, kept)
     if dataset is not None:
-        found["data"] = _against(model, kept, dataset, views)
+        found["data"] = _against(model, kept, dataset, stream)
     return found
-
-
-# ---------------------------------------------------------------------- what follows from the numbers of nodes alone
 
 
 def _risks(kept: Remembered) -> dict[str, str]:
@@ -116,18 +89,7 @@ def _risks(kept: Remembered) -> dict[str, str]:
     return risks
 
 
-def _text(model: Model) -> dict[str, Any]:
-    """The words of users' tables that are in the model: in clear, and the number of those that are hashed."""
-    columns = model.columns
-    return {
-        "class_labels": [label for label in model.labels if isinstance(label, str)],
-        "feature_names": list(dict.fromkeys(name.partition(BETWEEN)[0] for name in columns)),
-        "hashed_categories": sum(BETWEEN in name for name in columns),
-    }
-
-
 def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remembered]) -> list[str]:
-    """Remarks on the result."""
     text = found["text"]
     clear = {"class labels": text["class_labels"], "feature names": text["feature_names"]}
     words = ", ".join(f"{what} ({shortened(', '.join(some))})" for what, some in clear.items() if some)
@@ -162,52 +124,67 @@ def _remarks(found: Mapping[str, Any], model: Model, kept: Mapping[str, Remember
     return remarks
 
 
-# ---------------------------------------------------------------------- what a graph shows
-
-
 def _against(
-    model: Model, kept: Mapping[str, Remembered], dataset: Dataset, taught_in: Sequence[View] | None
+    model: Model, kept: Mapping[str, Remembered], dataset: Dataset, stream: TaskStream | None
 ) -> dict[str, Any]:
     """Search the state for rows, and for training nodes."""
-    nodes, tensors = np.flatnonzero(labelled(dataset.y)), snapshot(model, moments=True).tensors
-    views = taught_in or [View(dataset.graph, nodes, dataset.y[nodes], np.ones(len(nodes), dtype=np.bool_))]
+    tensors = snapshot(model, moments=True).tensors
     raw = stored_rows(tensors, model.checked(dataset.graph).x)
     smallest = sorted((name for name in kept if kept[name].count), key=lambda name: kept[name].count)[:SMALLEST]
     # A column in which only one node has a value makes a matrix of products show that node's whole row.
     matrices = {f"products of class {name}": one() for name in smallest if (one := kept[name].second) is not None}
     shared = next((one.shared() for one in kept.values() if one.shared is not None), None)
     matrices |= {} if shared is None else {"products of all classes": shared}
-    by_view, samples, random = [], [], np.random.default_rng(0)
-    for view in views:
+    own_rows, samples, random = [], [], np.random.default_rng(0)
+    most = MOST_ROWS if stream is None else -(-MOST_ROWS // len(stream))
+    for graph, nodes, labels, taught in _examined(dataset, stream):
         with torch.no_grad():
-            rows = model.embed(view.graph)[torch.from_numpy(view.nodes).to(model.device)].cpu()
-        by_view.append(stored_rows({**tensors, **matrices}, rows.numpy()))
-        samples.append(_sample(view, rows, smallest, -(-MOST_ROWS // len(views)), random))
-    rows, names, taught = (
-        torch.cat([one[0] for one in samples]),
-        *map(np.concatenate, zip(*(one[1:] for one in samples), strict=True)),
-    )
-    classes = dict[str, dict[str, Any]]()
+            rows = model.embed(graph)[torch.from_numpy(nodes).to(model.device)].cpu().numpy()
+        own_rows.append(stored_rows({**tensors, **matrices}, rows))
+        names = labels.astype(str)
+        some = _sample(np.where(np.isin(names, smallest), names, ""), taught, most, random)
+        samples.append((rows[some], names[some], taught[some]))
+    rows, names, taught = (np.concatenate(parts) for parts in zip(*samples, strict=True))
+
+    def known(own: NDArray[np.bool_]) -> list[Tensor]:
+        return [torch.from_numpy(rows[some]) for some in (own & taught, own & ~taught, ~own)]
+
+    attempts: dict[str, Any] = {"classes": {}}
     for name in smallest:
-        own, mine = names == name, kept[name]
-        known = Known(rows[own & taught], rows[own & ~taught], rows[~own])
-        if not len(known.members):
-            continue
-        attempt = {"taught": mine.count, "compared": len(known.members), "from_mean": from_mean(mine.mean, known)}
-        if (matrix := matrices.get(f"products of class {name}")) is not None:
-            attempt["from_matrix"] = from_matrix(matrix, mine.count, known)
-        classes[name] = attempt
-    attempts: dict[str, Any] = {"classes": classes}
+        mine, (members, *rest) = kept[name], known(names == name)
+        if len(members):
+            found = {"taught": mine.count, "compared": len(members), "from_mean": from_mean(mine.mean, members)}
+            if (matrix := matrices.get(f"products of class {name}")) is not None:
+                found["from_matrix"] = from_matrix(matrix, mine.count, members, *rest)
+            attempts["classes"][name] = found
     if shared is not None:
-        total = sum(one.count for one in kept.values())
-        attempts["shared_matrix"] = from_matrix(shared, total, Known(rows[taught], rows[:0], rows[~taught]))
+        attempts["shared_matrix"] = from_matrix(shared, sum(one.count for one in kept.values()), *known(taught))
     return {
         "name": dataset.name,
         "nodes": dataset.graph.num_nodes,
-        "as_taught": taught_in is not None,
-        "stored_rows": {"raw features": _counted([raw]), "the model's own representation": _counted(by_view)},
+        "as_taught": stream is not None,
+        "stored_rows": {"raw features": _counted([raw]), "the model's own representation": _counted(own_rows)},
         "attempts": attempts,
     }
+
+
+def _examined(dataset: Dataset, stream: TaskStream | None) -> Iterator[tuple[Graph, Nodes, Labels, NDArray[np.bool_]]]:
+    """Graphs as the model learned from them; nodes to examine, their labels, and which are training nodes."""
+    if stream is None:
+        nodes = np.flatnonzero(labelled(dataset.y))
+        yield dataset.graph, nodes, dataset.y[nodes], np.ones(len(nodes), dtype=np.bool_)
+        return
+    for index, classes in enumerate(stream.classes):
+        task = stream.task(index)
+        y = dataset.y[task.origin]
+        nodes = np.flatnonzero(np.isin(y, classes))
+        yield task.graph, nodes, y[nodes], np.isin(nodes, task.nodes)
+
+
+def _sample(groups: Labels, taught: NDArray[np.bool_], most: int, random: np.random.Generator) -> Nodes:
+    """Some nodes of every group: training nodes, and others."""
+    groups, order = np.char.add(groups, np.where(taught, "+", "-")), random.permutation(len(groups))
+    return np.sort(np.concatenate([order[groups[order] == group][:most] for group in np.unique(groups)]))
 
 
 def _counted(found: list[Found]) -> dict[str, Any]:
@@ -217,17 +194,3 @@ def _counted(found: list[Found]) -> dict[str, Any]:
         "found": sum(len(one.nodes) for one in found),
         "where": sorted(set().union(*(one.where for one in found))),
     }
-
-
-def _sample(
-    view: View, rows: Tensor, classes: list[str], most: int, random: np.random.Generator
-) -> tuple[Tensor, NDArray[Any], NDArray[np.bool_]]:
-    """Some rows of every small class and of the others together; their classes, and which are training nodes."""
-    names = np.array([str(label) for label in view.labels.tolist()])
-    groups = np.where(np.isin(names, classes), names, "")
-    order, chosen = random.permutation(len(names)), []
-    for group in np.unique(groups):
-        for kind in (view.taught, ~view.taught):
-            chosen.append(order[((groups == group) & kind)[order]][:most])
-    some = np.sort(np.concatenate(chosen))
-    return rows[torch.from_numpy(some)], names[some], view.taught[some]

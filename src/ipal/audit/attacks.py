@@ -4,8 +4,7 @@ A failed attempt proves nothing: a better one may succeed.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,32 +26,20 @@ ENOUGH_VALUES = 4
 ROWS_AT_ONCE = 4096
 
 
-@dataclass(frozen=True, eq=False)
-class Known:
-    """The truth for an attempt: training rows of a class, and other rows."""
-
-    members: Tensor
-    """(nodes, width): of the training nodes if known, else of all nodes of the class."""
-    untaught: Tensor
-    """Of other nodes of the same class; empty if not known."""
-    others: Tensor
-    """Of nodes of other classes."""
-
-
-def from_mean(mean: Tensor, known: Known) -> dict[str, float]:
-    """Similarity of the class mean to the rows: what a prototype reveals."""
-    cosines = _unit(known.members) @ _unit(mean.double()[None])[0]
+def from_mean(mean: Tensor, members: Tensor) -> dict[str, float]:
+    """Similarity of the class mean to rows of the class: what a prototype reveals."""
+    cosines = _unit(members) @ _unit(mean.double()[None])[0]
     return {"mean_cosine": float(cosines.mean()), "best_cosine": float(cosines.max())}
 
 
-def from_matrix(matrix: Tensor, count: int, known: Known) -> dict[str, Any]:
+def from_matrix(matrix: Tensor, count: int, members: Tensor, untaught: Tensor, others: Tensor) -> dict[str, Any]:
     """What a matrix of products of so many rows reveals: who is in its span."""
     width = matrix.shape[0]
     if count >= width:
         return {"skipped": f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"}
     if 2 * count * width * width + 4 * count * count * width > MOST_WORK:
         return {"skipped": f"{count} nodes at width {width} would take too long"}
-    return {"span": span_test(directions(matrix, count), known)}
+    return {"span": span_test(directions(matrix, count), members, untaught, others)}
 
 
 def directions(matrix: Tensor, rank: int) -> Tensor:
@@ -70,20 +57,17 @@ def directions(matrix: Tensor, rank: int) -> Tensor:
     return found
 
 
-def span_test(span: Tensor, known: Known) -> dict[str, float | None]:
+def span_test(span: Tensor, members: Tensor, untaught: Tensor, others: Tensor) -> dict[str, float | None]:
     """Share of a row's squared norm inside the span, and its AUC for telling training rows from others.
 
-    1 is certainty, 0.5 is guessing.
+    Members are rows of training nodes, or of all nodes of a class where these are not known; untaught are rows of
+    other nodes of the class. 1 is certainty, 0.5 is guessing.
     """
-    members, untaught, others = (
-        (_unit(rows) @ span.T).square().sum(dim=1) for rows in (known.members, known.untaught, known.others)
-    )
+    inside, *rest = ((_unit(rows) @ span.T).square().sum(dim=1) for rows in (members, untaught, others))
     return {
-        "members_inside": _mean(members),
-        "same_class_inside": _mean(untaught),
-        "others_inside": _mean(others),
-        "auc_against_same_class": _auc(members, untaught),
-        "auc_against_others": _auc(members, others),
+        "members_inside": float(inside.mean()),
+        "auc_against_same_class": _auc(inside, rest[0]),
+        "auc_against_others": _auc(inside, rest[1]),
     }
 
 
@@ -91,12 +75,8 @@ def _unit(rows: Tensor) -> Tensor:
     return torch.nn.functional.normalize(rows.double(), dim=1)
 
 
-def _mean(values: Tensor) -> float | None:
-    return float(values.mean()) if len(values) else None
-
-
 def _auc(members: Tensor, others: Tensor) -> float | None:
-    if len(members) == 0 or len(others) == 0:
+    if len(others) == 0:
         return None
     truth = np.repeat([1, 0], [len(members), len(others)])
     # Beyond rounding, all that lie wholly inside are alike.
@@ -104,11 +84,7 @@ def _auc(members: Tensor, others: Tensor) -> float | None:
     return float(roc_auc_score(truth, depth))
 
 
-# ---------------------------------------------------------------------- stored rows
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
+class Found(NamedTuple):
     """Which rows were found where."""
 
     looked_for: int
@@ -130,21 +106,20 @@ def stored_rows(tensors: Mapping[str, Tensor], rows: Features) -> Found:
     for name, table in _tables(arrays, rows.shape[1]) if len(telling) else ():
         theirs = _shadows(table, axes)
         there = np.flatnonzero(theirs.any(axis=1))  # not rows of zeros, which have no length
-        for sign in (1, -1):
-            near = shadows.query_ball_point(sign * theirs[there], SAME, p=np.inf)
-            for place, some in zip(there.tolist(), near, strict=True):
-                if some:
-                    kept = sign * _unit_row(table, place)
-                    here = {int(n) for n in telling[some] if np.linalg.norm(_unit_row(rows, n) - kept) <= SAME}
-                    nodes |= here
-                    where |= {name} if here else set()
+        near = shadows.query_ball_point(theirs[there], SAME, p=np.inf)
+        for place, some in zip(there.tolist(), near, strict=True):
+            if some:
+                kept = _unit_row(table, place)
+                here = {int(n) for n in telling[some] if abs(_unit_row(rows, n) @ kept) >= 1 - SAME**2 / 2}
+                nodes |= here
+                where |= {name} if here else set()
     return Found(len(telling), rows.shape[0] - len(telling), nodes, where)
 
 
 def _shadows(table: Features, axes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(rows, projections), of rows of length one: few rows that differ have the same."""
-    starts = range(0, table.shape[0], ROWS_AT_ONCE)
-    return np.concatenate([normalize(table[at : at + ROWS_AT_ONCE].astype(np.float64)) @ axes for at in starts])
+    """(rows, projections) of rows of length one, without their signs: few rows that differ have the same."""
+    parts = (table[at : at + ROWS_AT_ONCE] for at in range(0, table.shape[0], ROWS_AT_ONCE))
+    return np.concatenate([np.abs(normalize(part.astype(np.float64)) @ axes) for part in parts])
 
 
 def _tables(arrays: Mapping[str, NDArray[Any]], width: int) -> Iterator[tuple[str, Features]]:

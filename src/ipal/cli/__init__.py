@@ -4,14 +4,14 @@ import errno
 import os
 import signal
 import sys
+import warnings
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 
-from ipal.cli import audit, bench, data, experiment, models, report, use
+from ipal.cli import audit, bench, data, experiment, models, render, report, use
 from ipal.cli.app import add, app
-from ipal.cli.render import plain_warnings
 from ipal.config import RunConfig, known_settings
 from ipal.errors import ConfigError, IpalError, StoreError
 
@@ -38,21 +38,21 @@ def main() -> None:
         with suppress(ValueError):  # in another thread than the main one
             signal.signal(signal.SIGINT, _interrupt)
     try:
-        with plain_warnings():
+        with warnings.catch_warnings():
+            warnings.showwarning = render.warning
             code = app(standalone_mode=False)
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130
-    except UsageError as error:
-        _end(ConfigError(_complaint(error)))
-    except IpalError as error:
-        _end(error)
     except BrokenPipeError:  # the reader of the output has closed it
         _drop_output()
         code = 1
-    except OSError as error:
-        _drop_output()
-        _end(_explained(error))
+    except (UsageError, IpalError, OSError) as error:
+        if isinstance(error, OSError):
+            _drop_output()
+        explained = _explained(error)
+        print(f"Error: {explained}", file=sys.stderr)
+        code = 2
     if code:
         sys.exit(code)
 
@@ -76,13 +76,12 @@ def _complaint(error: Any) -> str:
     return f"{message} (see '{context.command_path} --help')."
 
 
-def _end(error: IpalError) -> NoReturn:
-    print(f"Error: {error}", file=sys.stderr)
-    sys.exit(2)
-
-
-def _explained(error: OSError) -> IpalError:
-    """A file or folder that the system refuses, or output that cannot be written."""
+def _explained(error: Exception) -> IpalError:
+    """What the user can correct; also a file or folder that the system refuses, or output that cannot be written."""
+    if isinstance(error, IpalError):
+        return error
+    if not isinstance(error, OSError):
+        return ConfigError(_complaint(error))
     reason = error.strerror or str(error)
     if error.filename is None and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}:
         return StoreError(f"The output could not be written ({reason}): send it elsewhere; what was saved is whole.")

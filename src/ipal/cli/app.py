@@ -5,6 +5,7 @@ commands, so that --help is quick.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,8 +31,8 @@ EXAMPLES = """
 
 [dim]IPAL_DATA names the folder with the graphs (default ~/.cache/ipal).[/dim]
 """
-RARE = "More options"
-"""The group of options, below the others, that are seldom needed."""
+rare = partial(Option, rich_help_panel="More options")
+"""An option that is seldom needed: the help shows it below the others."""
 
 
 class _PlainFlags:
@@ -63,35 +64,25 @@ app = typer.Typer(
 
 
 def add(group: str, *commands: Callable[..., None]) -> None:
-    """Add commands to a group of the help."""
     for command in commands:
         app.command(command.__name__.strip("_"), cls=_Command, rich_help_panel=group)(command)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        render.say(f"ipal {__version__}")
-        raise typer.Exit
-
-
 @app.callback(invoke_without_command=True)
 def whole(
-    context: typer.Context,
-    version: Annotated[bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version.")] = (
-        False
-    ),
+    context: typer.Context, version: Annotated[bool, Option("--version", help="Show the version.")] = False
 ) -> None:
+    if version:
+        render.say(f"ipal {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help(), end="")  # some versions of typer have shown it
         raise typer.Exit(2)
 
 
 RUNS = Path("runs")
-Runs = Annotated[Path, Option("--runs", help="Folder of all runs.", envvar="IPAL_RUNS", rich_help_panel=RARE)]
-DataRoot = Annotated[
-    Path | None,
-    Option("--data-root", help="Folder with the graphs; default IPAL_DATA or ~/.cache/ipal.", rich_help_panel=RARE),
-]
+Runs = Annotated[Path, rare("--runs", help="Folder of all runs.", envvar="IPAL_RUNS")]
+DataRoot = Annotated[Path | None, rare("--data-root", help="Folder of graphs; default IPAL_DATA or ~/.cache/ipal.")]
 AsJson = Annotated[bool, Option("--json", help="Plain JSON on stdout, for scripts.")]
 ModelName = Annotated[str, Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
 GraphName = Annotated[str, Option("--graph", metavar="GRAPH", help="Name, file, folder, or nodes.csv,edges.csv.")]

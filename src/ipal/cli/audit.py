@@ -1,8 +1,6 @@
 """`ipal audit`: what a saved model keeps of its training nodes, and who can be told by it."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -10,17 +8,11 @@ from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
 from ipal.runs.run_folder import RunFolder, RunStore
 
-if TYPE_CHECKING:
-    from ipal.audit import View
-    from ipal.data.dataset import Dataset
-    from ipal.estimator.model import Model
-
 UNKNOWN_GRAPHS = (
     "It is not known on which graphs and nodes the model was trained: rows are those of the whole graph, "
     "and every node of a class counts as a training node. So less is found below than could be: audit the run on its "
     "own graph, not a copy of its model."
 )
-ATTEMPTS = ("class", "training nodes", "cosine to mean", "AUC", "not tried")
 HOW_TO_READ = (
     "Cosine 1 is the row itself. AUC: how surely the matrix of a class tells training nodes from others, of the "
     "same class where they are known; 1 is certainty, 0.5 is guessing. An attempt that fails proves nothing; a better "
@@ -30,7 +22,7 @@ HOW_TO_READ = (
 
 def audit(
     name: ModelName,
-    data: Annotated[str | None, Option("--data", metavar="GRAPH", help="Search for nodes of this graph.")] = None,
+    data: Annotated[str | None, Option(metavar="GRAPH", help="Search for nodes of this graph.")] = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
@@ -42,79 +34,63 @@ def audit(
     training nodes can be told from others.
     """
     path = RunStore(runs).model_file(name)
+    folder = RunFolder.of_model(path)
 
     from ipal.audit import audit as audited
-    from ipal.estimator.files import load
-
-    model = load(path)
-    evidence = () if data is None else _evidence(data, root, model, RunFolder.of_model(path))
-    found = {"model": str(path), **audited(model, *evidence)}
-    if as_json:
-        render.as_json(found)
-    else:
-        _show(found)
-
-
-def _evidence(
-    name: str, root: Path | None, model: "Model", folder: RunFolder | None
-) -> "tuple[Dataset, list[View] | None]":
-    """The graph, and its tasks as in the run that made the model, if a run did and it was not changed since."""
-    from ipal.audit import as_taught
     from ipal.data import datasets
+    from ipal.estimator.files import load
     from ipal.runs.resolved import resolve
 
-    if folder is None:
-        return datasets.load(name, root), None
-    config = folder.config()
-    dataset = datasets.load(name, root or folder.data_root(), undirected=config.protocol.edges == "undirected")
-    if dataset.hash != config.dataset_hash or any(event.what != "learned" for event in model.history):
-        return dataset, None
-    return dataset, as_taught(resolve(config, dataset=dataset))
+    model = load(path)
+    dataset = stream = None
+    if data is not None:
+        dataset = datasets.load(data, root or (folder.data_root() if folder else None), undirected=not model.directed)
+        # The tasks are those of the run, if a run made the model and it was not changed since.
+        config = folder.config() if folder and all(event.what == "learned" for event in model.history) else None
+        if config and config.dataset_hash == dataset.hash:
+            stream = resolve(config, dataset=dataset).stream
+    found = {"model": str(path), **audited(model, dataset, stream)}
+    if as_json:
+        return render.as_json(found)
+    _show(found)
+    if data is None:
+        return render.say("With --data GRAPH, the model is also searched for nodes of a graph.")
+    _show_attacks(found["data"])
 
 
 def _show(found: dict[str, Any]) -> None:
-    kept, counts, data = found["retained"], found["nodes_behind_class"], found.get("data")
+    kept, counts = found["retained"], found["nodes_behind_class"]
     render.say(f"{found['model']}: method {found['method']}, {render.many(found['classes'], 'class')}")
     items = [(item["what"], render.size(item["bytes"])) for item in kept["items"]]
-    _print(f"All that the model keeps: {render.size(kept['bytes'])}", ("what is kept", "size"), items)
+    render.table(("what is kept", "size"), items, title=f"All that the model keeps: {render.size(kept['bytes'])}")
     render.say("Raw nodes ARE stored." if kept["stores_exemplars"] else "By its method the model stores no raw node.")
-    flagged = sorted(found["flagged"].items(), key=lambda item: int(counts[item[0]]))
-    rows = [(name, str(counts[name]), "; ".join(reasons.values())) for name, reasons in flagged]
-    _print("Classes that what is kept reveals", ("class", "nodes", "why"), rows)
+    flagged = sorted(found["flagged"].items(), key=lambda item: counts[item[0]])
+    rows = [(name, counts[name], "; ".join(reasons.values())) for name, reasons in flagged]
+    render.table(("class", "nodes", "why"), rows, title="Classes that what is kept reveals")
     for line in found["remarks"]:
         render.say(f"- {line}")
-    if data is None:
-        render.say("With --data GRAPH, the model is also searched for nodes of a graph.")
-        return
+
+
+def _show_attacks(data: dict[str, Any]) -> None:
     render.say(f"\nAgainst {data['name']} ({data['nodes']} nodes)")
     if not data["as_taught"]:
         render.say(UNKNOWN_GRAPHS)
     for what, one in data["stored_rows"].items():
-        verdict = (
-            f"{render.many(one['found'], 'node')} found, in {', '.join(one['where'])}" if one["found"] else "none found"
-        )
+        where = f"{render.many(one['found'], 'node')} found, in {', '.join(one['where'])}"
         left = f"; {one['too_plain']} with too few values were left out" * bool(one["too_plain"])
-        render.say(f"- Rows of {what} were looked for in the model ({one['looked_for']} nodes): {verdict}{left}.")
-    caption = "Rows of the smallest classes, compared with what is kept"
-    _print(caption, ATTEMPTS, [_attempt(name, one) for name, one in data["attempts"]["classes"].items()])
+        verdict = (where if one["found"] else "none found") + left
+        render.say(f"- Rows of {what} were looked for in the model ({one['looked_for']} nodes): {verdict}.")
+    rows = []
+    for name, one in data["attempts"]["classes"].items():
+        matrix, cosine = one.get("from_matrix", {}), f"{one['from_mean']['best_cosine']:.3f}"
+        aucs = (matrix.get("span", {}).get(f"auc_against_{who}") for who in ("same_class", "others"))
+        auc = next((f"{value:.3f}" for value in aucs if value is not None), None)
+        rows.append((name, one["taught"], cosine, auc, matrix.get("skipped", "")))
+    columns = ("class", "training nodes", "cosine to mean", "AUC", "not tried")
+    render.table(columns, rows, title="Rows of the smallest classes, compared with what is kept")
     shared = data["attempts"].get("shared_matrix", {})
     if "skipped" in shared:
         render.say(f"The matrix of all classes does not tell training nodes by its span: {shared['skipped']}.")
     elif shared and (auc := shared["span"]["auc_against_others"]) is not None:
         render.say(f"The matrix of all classes tells training nodes from others with an AUC of {auc:.3f}.")
     render.say(HOW_TO_READ)
-
-
-def _attempt(name: str, found: dict[str, Any]) -> tuple[str, ...]:
-    """How near rows of a class are to what is kept of it, and whether they tell training nodes."""
-    matrix = found.get("from_matrix", {})
-    span = matrix.get("span", {})
-    aucs = (span.get("auc_against_same_class"), span.get("auc_against_others"))
-    auc = next((one for one in aucs if one is not None), None)
-    shown = ("" if one is None else f"{one:.3f}" for one in (found["from_mean"]["best_cosine"], auc))
-    return (name, str(found["taught"]), *shown, matrix.get("skipped", ""))
-
-
-def _print(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    if rows:
-        render.out.print(render.table(columns, rows, title=title))

@@ -22,13 +22,10 @@ def bench(
     jobs: Annotated[int | None, Option(min=1, max=1024, help="Processes at a time; default: by cores.")] = None,
     tune: Annotated[bool, Option("--tune", help="Search every grid, also if the file fixes its settings.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would run.")] = False,
-    only: Annotated[
-        list[str] | None, Option("--only", metavar="LABEL", help="Entries to run; may be repeated.")
-    ] = None,
+    only: Annotated[list[str] | None, Option(metavar="LABEL", help="Entries to run; may be repeated.")] = None,
     engine: Annotated[str, Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
     address: Annotated[
-        str | None,
-        Option("--address", metavar="HOST:PORT", help="Head of the Ray cluster, or auto; else a new local Ray."),
+        str | None, Option(metavar="HOST:PORT", help="Head of the Ray cluster, or auto; else a new local Ray.")
     ] = None,
     stack: Annotated[int, Option(min=1, max=64, help="Runs that are trained as one, which is faster on a GPU.")] = 1,
     as_json: AsJson = False,
@@ -42,9 +39,12 @@ def bench(
     suite = prepare(plans, runs, root, tune=tune, only=only or (), stack=stack)
     if dry_run:
         return _show_plan(suite)
-    interrupted = "Interrupted; saved work is kept. Start the same command again to continue."
-    with render.interruptible(interrupted), _View(suite) as view:
-        execute(suite, jobs, view, performer)
+    try:
+        with _View(suite) as view:
+            execute(suite, jobs, view, performer)
+    except KeyboardInterrupt:
+        render.note("Interrupted; saved work is kept. Start the same command again to continue.")
+        raise
     finished = {bench.name: [bench.summary(row) for row in bench.rows] for bench in suite.benches}
     if as_json:
         render.as_json(finished)
@@ -56,7 +56,7 @@ def bench(
         if row.differs:
             render.note(f"{done.experiment.path}, {row.entry.label}: the search chose {_settings(row.differs)}")
     if failures := {run: reason for _, row in suite.rows for run, reason in row.failures.items()}:
-        render.err.print(render.table(("run", "why it failed"), failures.items(), title="Not finished"))
+        render.table(("run", "why it failed"), failures.items(), title="Not finished", console=render.err)
         render.note("Start the same command again to retry these; finished runs are kept.")
         raise typer.Exit(1)
 
@@ -88,25 +88,25 @@ def _show_plan(suite: "Suite") -> None:
     for bench in suite.benches:
         numbers = ("grid\npoints", "seeds", "runs", "finished\nalready")
         title = f"{bench.name} on {bench.dataset}"
-        table = render.table(("entry", "method", *numbers), numbers=numbers, title=title, no_wrap=True)
+        rows = []
         for row in bench.rows:
             counts = (len(row.points), len(row.points[0].runs), len(row.runs), len(row.runs - left))
-            table.add_row(row.entry.label, row.entry.method, *map(str, counts))
-        render.out.print(table)
+            rows.append((row.entry.label, row.entry.method, *counts))
+        render.table(("entry", "method", *numbers), rows, numbers=numbers, title=title)
     render.say(f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished.")
 
 
 def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
     numbers = ("AP", "AF", "valid.\nAP", "seconds")
     title = f"{bench.name}: {bench.experiment.about or bench.dataset}"
-    table = render.table(("entry", *numbers), numbers=numbers, title=title, no_wrap=True)
+    shown = []
     for row in rows:
         cells = [_spread(row[name]) for name in ("average_performance", "average_forgetting")]
         if row["runs"]:
             cells += [f"{row['validation']['mean']:.2f}", f"{row['seconds']:.1f}"]
         settings = _settings(row["settings"])
-        table.add_row(row["label"] + " †" * row["stores_exemplars"] + (settings and f"\n  {settings}"), *cells)
-    render.out.print(table)
+        shown.append([row["label"] + " †" * row["stores_exemplars"] + (settings and f"\n  {settings}"), *cells])
+    render.table(("entry", *numbers), shown, numbers=numbers, title=title)
     render.legend(rows)
 
 

@@ -18,7 +18,7 @@ def data(
     root: DataRoot = None,
     download: Annotated[bool, Option("--download", help="Fetch the datasets first.")] = False,
     convert: Annotated[
-        Path | None, Option("--convert", metavar="FOLDER", help="Write a memory-mapped folder, as NAME.graph.")
+        Path | None, Option(metavar="FOLDER", help="Write a memory-mapped folder, as NAME.graph.")
     ] = None,
     directed: Annotated[bool, Option("--directed", help="With --convert: keep the direction of edges.")] = False,
     as_json: AsJson = False,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from ipal.cli import render
-from ipal.cli.app import RARE, RUNS, AsJson, DataRoot, Runs, Settings
+from ipal.cli.app import RUNS, AsJson, DataRoot, Runs, Settings, rare
 from ipal.config import RunConfig, Tree, first_paragraph, override, parse_assignment, run_config
 from ipal.errors import ConfigError, did_you_mean, shortened
 from ipal.runs.config_files import presets, read_config_file
@@ -20,9 +21,7 @@ from ipal.system.plugins import Registry
 if TYPE_CHECKING:
     from ipal.runs.resolved import Resolved
 
-CheckpointEvery = Annotated[
-    int | None, Option(min=1, max=10**9, help="Epochs between two checkpoints.", rich_help_panel=RARE)
-]
+CheckpointEvery = Annotated[int | None, rare(min=1, max=10**9, help="Epochs between two checkpoints.")]
 
 
 def run(
@@ -31,19 +30,17 @@ def run(
     ] = None,
     method: Annotated[str | None, Option(help="Name of a method: see 'ipal list methods'.")] = None,
     seed: Annotated[int | None, Option(min=0, help="Random seed: split of nodes, weights, samples.")] = None,
-    epochs: Annotated[
-        int | None, Option("--epochs", metavar="N", help="Epochs of a task: short for --set train.epochs=N.")
-    ] = None,
+    epochs: Annotated[int | None, Option(metavar="N", help="Epochs of a task: short for --set train.epochs=N.")] = None,
     settings: Settings = None,
     split: Annotated[str | None, Option(help="Classes per task, as 5,2,2.")] = None,
     preset: Annotated[str | None, Option(help="Settings of an experiment: see 'ipal list presets'.")] = None,
     device: Annotated[str | None, Option(help="cpu, cuda or cuda:N.")] = None,
-    config: Annotated[Path | None, Option(help="YAML file with settings.", rich_help_panel=RARE)] = None,
-    threads: Annotated[int | None, Option(min=1, help="CPU threads (default 1).", rich_help_panel=RARE)] = None,
+    config: Annotated[Path | None, rare(help="YAML file with settings.")] = None,
+    threads: Annotated[int | None, rare(min=1, help="CPU threads (default 1).")] = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
-    memory_limit: Annotated[str | None, Option(help="Limit of main memory, as 8GB.", rich_help_panel=RARE)] = None,
+    memory_limit: Annotated[str | None, rare(help="Limit of main memory, as 8GB.")] = None,
     html: Annotated[bool, Option("--html", help="Also write an HTML page of the run.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -53,8 +50,7 @@ def run(
     options: Tree = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
     given = {name: value for name, value in options.items() if value is not None}
     short = [f"split=[{split}]"] * (split is not None) + [f"train.epochs={epochs}"] * (epochs is not None)
-    for assignment in [*short, *(settings or ())]:
-        given = override(given, parse_assignment(assignment))
+    given = reduce(override, map(parse_assignment, [*short, *(settings or ())]), given)
     wanted = wanted_run(given, config, preset)
     with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
         folder = None if memory_limit else _finished_before(wanted, runs, root)
@@ -184,9 +180,13 @@ def _made(resolved: "Resolved", runs: Path, limit: str | None, checkpoint_every:
 def _execute(resolved: "Resolved", folder: RunFolder, **options: Any) -> None:
     from ipal.runs import runner
 
-    interrupted = f"Interrupted; nothing saved is lost. Start the same command again, or: ipal resume {folder.path}"
-    with render.interruptible(interrupted), render.ProgressLine() as line:
-        runner.run(resolved, folder, line, **options)
+    try:
+        with render.ProgressLine(render.err) as line:
+            runner.run(resolved, folder, line, **options)
+    except KeyboardInterrupt:
+        again = f"Start the same command again, or: ipal resume {folder.path}"
+        render.note(f"Interrupted; nothing saved is lost. {again}")
+        raise
 
 
 def _say_finished(folder: RunFolder) -> None:
@@ -198,12 +198,8 @@ def _say_finished(folder: RunFolder) -> None:
 def _show(folder: RunFolder, as_json: bool) -> None:
     result = folder.result()
     if as_json:
-        render.as_json({"run": str(folder.path), **result})
-    else:
-        render.result(result, folder.path)
-
-
-# ---------------------------------------------------------------------- lists
+        return render.as_json({"run": str(folder.path), **result})
+    render.result(result, folder.path)
 
 
 def list_(
@@ -216,21 +212,16 @@ def list_(
     """List what is available of one kind, or the runs."""
     rows = _listed(what, runs, root)
     if as_json:
-        render.as_json(rows)
-    elif full and what == "methods":
-        render.settings(rows)
-    else:
-        render.listing(what, rows)
+        return render.as_json(rows)
+    render.listing(what, rows, full)
 
 
 def _listed(what: str, runs: Path, root: Path | None) -> list[dict[str, Any]]:
     if what == "runs":
         return [overview(folder) for folder in RunStore(runs).all()]
     if what == "presets":
-        return [
-            {"name": name, "about": read_config_file(path)["about"], "file": str(path)}
-            for name, path in presets().items()
-        ]
+        known = presets().items()
+        return [{"name": name, "about": read_config_file(path)["about"], "file": str(path)} for name, path in known]
     if what == "datasets":  # at once: the others load torch
         from ipal.data.datasets import catalog
 

@@ -62,12 +62,12 @@ def show_model(path: Path, as_json: bool) -> None:
     }
     if as_json:
         return render.as_json(content)
-    render.counts("nodes learned", content["classes"])
-    history = render.table(("when", "what", "classes", "nodes"), numbers=["nodes"], title="History")
+    render.table(("class", "nodes learned"), content["classes"].items(), numbers=["nodes learned"])
+    rows = []
     for one in model.history:
         classes = ", ".join(one.classes) + f" -> {', '.join(one.into)}" * bool(one.into)
-        history.add_row((one.time or "").replace("T", " "), one.what, classes, str(one.nodes or ""))
-    render.out.print(history)
+        rows.append(((one.time or "").replace("T", " "), one.what, classes, one.nodes or None))
+    render.table(("when", "what", "classes", "nodes"), rows, numbers=["nodes"], title="History")
     render.facts(
         {
             "model": f"{in_words(model)}; {render.many(model.num_features, 'feature')} a node",
@@ -84,9 +84,9 @@ def learn(
     name: Annotated[str, Argument(metavar="MODEL", help="Model file, or run; with --method a new file.")],
     graph: GraphName,
     since: Annotated[
-        str | None, Option("--since", metavar="GRAPH", help="What was learned before: its labels are left out.")
+        str | None, Option(metavar="GRAPH", help="What was learned before: its labels are left out.")
     ] = None,
-    method: Annotated[str | None, Option("--method", help="Begin a new model of this method.")] = None,
+    method: Annotated[str | None, Option(help="Begin a new model of this method.")] = None,
     assignments: Settings = None,
     out: Out = None,
     force: Force = False,
@@ -111,7 +111,14 @@ def learn(
         raise ConfigError("Settings are chosen when a model is begun: --set goes with --method.")
     if method is not None and out is not None:
         raise ConfigError("--method begins a new model, in the file MODEL: leave out -o.")
-    with changed(name, out, force, runs, "learned", as_json, method, assignments) as learner:
+    begun = None
+    if method is not None:
+        from ipal.estimator.learner import learner_class
+        from ipal.estimator.registry import METHODS
+
+        given = reduce(override, map(parse_assignment, assignments or ()), Tree())
+        begun = learner_class(METHODS.find(method))(**{**given.pop(method, {}), **given})
+    with changed(name, out, force, runs, "learned", as_json, begun) as learner:
         from ipal.data.datasets.forget_file import new_since, read_taught
 
         undirected = method is not None or not learner.model_.directed
@@ -130,12 +137,10 @@ def forget(
     classes: Annotated[
         list[str] | None, Option("--class", metavar="NAME", help="Forget a class; its nodes stay in the graphs.")
     ] = None,
-    rows: Annotated[Paths, Option("--rows", metavar="GRAPH", help="Forget their labels, not the nodes.")] = None,
-    nodes: Annotated[Paths, Option("--nodes", metavar="GRAPH", help="Forget nodes and all their edges.")] = None,
+    rows: Annotated[Paths, Option(metavar="GRAPH", help="Forget their labels, not the nodes.")] = None,
+    nodes: Annotated[Paths, Option(metavar="GRAPH", help="Forget nodes and all their edges.")] = None,
     graphs: Annotated[Paths, Option("--graph", metavar="GRAPH", help="With --class: what was learned.")] = None,
-    which: Annotated[
-        str | None, Option("--which", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")
-    ] = None,
+    which: Annotated[str | None, Option(metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")] = None,
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -175,7 +180,7 @@ def forget(
 def rename(
     name: ModelName,
     classes: Annotated[list[str], Argument(metavar="CLASS", help="A class of the model; of several, one is made.")],
-    to: Annotated[str, Option("--to", metavar="NAME", help="Its new name; for several also that of one of them.")],
+    to: Annotated[str, Option(metavar="NAME", help="Its new name; for several also that of one of them.")],
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -247,7 +252,7 @@ def merge(
     if as_json:
         chosen = whole.model_.method.chosen(whole.model_.state.memory)
         return render.as_json({"model": str(target), "nodes_behind_class": counts, **chosen})
-    render.counts("nodes", counts)
+    render.table(("class", "nodes"), counts.items(), numbers=["nodes"])
     total = f"{render.many(len(counts), 'class')}, {render.many(sum(counts.values()), 'node')}"
     render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
 
@@ -257,27 +262,20 @@ def merge(
 
 @contextmanager
 def changed(
-    name: str,
-    out: Path | None,
-    force: bool,
-    runs: Path,
-    what: str,
-    as_json: bool,
-    method: str | None = None,
-    assignments: Sequence[str] | None = None,
+    name: str, out: Path | None, force: bool, runs: Path, what: str, as_json: bool, begun: "Learner | None" = None
 ) -> "Iterator[Learner]":
     """A saved model to be changed, which no other command works on: its own file is replaced, or another is written.
 
-    Of a method that is named, a new model is begun.
+    A learner that is begun has none yet.
     """
-    source = RunStore(runs).model_file(name) if method is None else new_file(Path(name), force)
+    source = RunStore(runs).model_file(name) if begun is None else new_file(Path(name), force)
     target = source if out is None else new_file(out, force)
 
     from ipal.estimator.learners import load
 
     with _alone(target):
-        learner = load(source) if method is None else _begun(method, assignments or ())
-        before = learner.model_.nodes_behind_class() if method is None else {}
+        learner = load(source) if begun is None else begun
+        before = learner.model_.nodes_behind_class() if begun is None else {}
         yield learner
         after = learner.model_.nodes_behind_class()
         learner.save(target)
@@ -288,10 +286,9 @@ def changed(
     if as_json:
         counts = {"before": before, "after": after}
         return render.as_json({"model": str(target), "done": what, "nodes_behind_class": counts})
-    numbers = ("nodes before", "after")
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in changed]
-    render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
+    rows = [(name, before.get(name), after.get(name, "gone")) for name in changed]
+    render.table(("class", "nodes before", "after"), rows, numbers=("nodes before", "after"))
     render.say(f"{what}\nmodel  {target}")
 
 
@@ -316,19 +313,7 @@ def _as_learned(learner: "Learner", graphs: "Sequence[GraphData]") -> Any:
     return found
 
 
-def _begun(method: str, assignments: Sequence[str]) -> "Learner":
-    """A learner of a method with these settings, named as in a run."""
-    from ipal.estimator.learner import learner_class
-    from ipal.estimator.registry import METHODS
-
-    given: Tree = {}
-    for assignment in assignments:
-        given = override(given, parse_assignment(assignment))
-    return learner_class(METHODS.find(method))(**{**given.pop(method, {}), **given})
-
-
 def _alone(target: Path) -> AbstractContextManager[None]:
-    """The lock of a model's file."""
     folder = RunFolder.of_model(target)
     return folder.locked() if folder else alone_with(target, target.with_name(f".{target.name}.lock"))
 

@@ -2,14 +2,10 @@
 
 import json
 import shlex
-import sys
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -39,8 +35,7 @@ err = PlainConsole(stderr=True)
 
 def as_json(content: Any) -> None:
     """Plain JSON on stdout, and nothing else."""
-    json.dump(content, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    print(json.dumps(content, indent=2))
 
 
 def say(text: str) -> None:
@@ -52,52 +47,27 @@ def note(message: str) -> None:
     err.print(message, soft_wrap=True)
 
 
-@contextmanager
-def interruptible(message: str) -> Iterator[None]:
-    """Ctrl-C ends the command with this note and exit code 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        note(message)
-        raise typer.Exit(130) from None
-
-
-@contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Print warnings on stderr as sentences, without the source line."""
-
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        note(f"Warning: {message}")
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
-
-
-# ---------------------------------------------------------------------- tables
+def warning(message: Warning | str, *_: object, **__: object) -> None:
+    """As `warnings.showwarning`: a sentence on stderr, without the source line."""
+    note(f"Warning: {message}")
 
 
 def table(
     columns: Sequence[str],
-    rows: Iterable[Sequence[str]] = (),
+    rows: Iterable[Sequence[Any]],
     *,
-    numbers: Iterable[str] = (),
+    numbers: Sequence[str] = (),
     title: str | None = None,
-    **options: Any,
-) -> Table:
-    """A table; columns of numbers are aligned to the right."""
+    console: Console | None = None,
+) -> None:
+    """Print a table, if it has rows; columns of numbers are aligned to the right, and None is empty."""
     made = Table(title=title, title_justify="left")
     for name in columns:
-        made.add_column(name, **({"justify": "right", **options} if name in numbers else {}))
+        made.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
     for row in rows:
-        made.add_row(*row)
-    return made
-
-
-def counts(heading: str, numbers: Mapping[str, int | None]) -> None:
-    """A number for every class; nothing where it is not known."""
-    rows = [(name, "" if number is None else str(number)) for name, number in numbers.items()]
-    out.print(table(("class", heading), rows, numbers=[heading]))
+        made.add_row(*(str(cell) if isinstance(cell, int) else cell for cell in row))
+    if made.rows:
+        (console or out).print(made)
 
 
 def lines(rows: Sequence[Sequence[str]]) -> None:
@@ -113,18 +83,11 @@ def facts(rows: Mapping[str, str | None]) -> None:
 
 
 def kept(report: dict[str, Any]) -> str:
-    """What a model keeps, as text."""
     return f"{size(report['bytes'])}; {'raw nodes ARE stored' if report['stores_exemplars'] else 'no node is stored'}"
-
-
-# ---------------------------------------------------------------------- a run
 
 
 class ProgressLine(Status):
     """Shows a run: one line with task, epoch, loss and time. Where there is no terminal, a line for every task."""
-
-    def __init__(self) -> None:
-        super().__init__(err)
 
     def started(self, tasks: int, epochs: int, done: int) -> None:
         self._tasks, self._epochs, self._done, self._from = tasks, epochs, done, done
@@ -157,16 +120,23 @@ SHORT = ("average_performance", "average_forgetting")
 
 def result(content: dict[str, Any], folder: Path) -> None:
     """What the model is, accuracy matrix, metrics, cost, retained memory, folder."""
+    from ipal.evaluation.metrics import METRICS
+
     if "model" in content:
         say(content["model"])
     say("Accuracy (%) on each task, after learning each task")
-    out.print(_matrix(content))
+    matrix(content)
+    metrics = {}
+    for name, value in content["metrics"].items():
+        if value is not None and (name in SHORT or name not in METRICS.own):
+            metric = METRICS.get(name)
+            metrics[metric.title if metric else name] = f"{value:.2f} {metric.unit if metric else ''}"
     timing, turns = content["timing"], content["timing"]["runs_taking_turns"]
     shared = f" (of {turns} runs that took turns in one process)" if turns > 1 else ""
     classes = f"{len(content['retained']['nodes_behind_class'])} classes remembered"
     facts(
         {
-            **dict(_metrics(content)),
+            **metrics,
             "time": f"{timing['total_seconds']:.1f} s",
             "peak memory": size(content["peak_memory_bytes"]) + shared,
             "retained": f"{kept(content['retained'])}; {classes}",
@@ -177,49 +147,32 @@ def result(content: dict[str, Any], folder: Path) -> None:
     say(f"more         ipal show {shlex.quote(str(folder))} --json")
 
 
-def _matrix(content: dict[str, Any]) -> Table:
+def matrix(content: dict[str, Any]) -> None:
     """The accuracy matrix; AP alone where it is too wide for the terminal."""
     split, curve = content["protocol"]["split"], content["average_performance_curve"]
     tasks = range(len(split) if 9 * len(split) + 20 <= out.width else 0)
-    columns = ["after", *(f"task {task + 1}\n{split[task]} cl." for task in tasks)]
-    made = table(columns, numbers=columns)
-    made.add_column("AP", justify="right", style="bold")
+    columns = ["after", *(f"task {task + 1}\n{split[task]} cl." for task in tasks), "AP"]
+    rows = []
     for index, row in enumerate(content["accuracy_matrix"]):
         cells = ["" if row[task] is None else f"{row[task]:.2f}" for task in tasks]
-        made.add_row(f"task {index + 1}", *cells, f"{curve[index]:.2f}")
-    return made
+        rows.append([f"task {index + 1}", *cells, Text(f"{curve[index]:.2f}", style="bold")])
+    table(columns, rows, numbers=columns)
 
 
-def _metrics(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Title and value of every metric to show."""
-    from ipal.evaluation.metrics import METRICS
-
-    for name, value in content["metrics"].items():
-        if value is not None and (name in SHORT or name not in METRICS.own):
-            metric = METRICS.get(name)
-            yield metric.title if metric else name, f"{value:.2f} {metric.unit if metric else ''}"
-
-
-# ---------------------------------------------------------------------- lists
-
-
-def listing(what: str, rows: list[dict[str, Any]]) -> None:
-    """A list of things."""
+def listing(what: str, rows: list[dict[str, Any]], full: bool) -> None:
+    """A list of things, in full with their settings."""
     if what == "runs":
         lines([("date", "method", "graph", "seed", "AP", "AF", "status", "run"), *map(_run_cells, rows)])
     elif what == "datasets":
         lines([("dataset", "here", "split", "what it is"), *map(_dataset_cells, rows)])
+    elif what == "methods" and full:
+        for row in rows:
+            say(f"{row['name']}{_dagger(row)}: {row['about']}")
+            own = row.get("settings", ())
+            cells = [(f"{row['name']}.{one['name']}", str(one["default"]), one["about"]) for one in own]
+            table(("setting", "default", "meaning"), cells)
     else:
         lines([("name", "what it is"), *((row["name"] + _dagger(row), row["about"]) for row in rows)])
-    legend(rows)
-
-
-def settings(rows: list[dict[str, Any]]) -> None:
-    """Methods with their settings."""
-    for row in rows:
-        own = [(f"{row['name']}.{one['name']}", str(one["default"]), one["about"]) for one in row.get("settings", ())]
-        say(f"{row['name']}{_dagger(row)}: {row['about']}")
-        out.print(table(("setting", "default", "meaning"), own))
     legend(rows)
 
 

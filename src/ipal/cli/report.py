@@ -11,8 +11,6 @@ from ipal.errors import ConfigError, did_you_mean
 from ipal.runs.run_folder import RunStore
 from ipal.system.optional import FIGURES, lacking, need_extra
 
-OUT = Path("report")
-
 
 def report(
     names: Annotated[
@@ -27,9 +25,9 @@ def report(
         return write_page(names or [], runs, out)
     from ipal.report.build import make_report
 
-    draw = not lacking(FIGURES[1])
-    written = make_report(runs, out or OUT, names or [], draw)
-    render.note(f"{len(written)} files in {out or OUT}")
+    draw, folder = not lacking(FIGURES[1]), out or Path("report")
+    written = make_report(runs, folder, names or [], draw)
+    render.note(f"{len(written)} files in {folder}")
     if not draw:
         render.note("No figures were drawn: pip install 'ipal[figures]' adds what they need.")
 

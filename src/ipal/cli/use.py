@@ -26,16 +26,12 @@ def predict(
     graph: GraphName,
     out: Annotated[Path, Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
-        float | None,
-        Option("--reject", metavar="SHARE", help="Reject nodes of no known class; lose this share of others."),
+        float | None, Option(metavar="SHARE", help="Reject nodes of no known class; lose this share of others.")
     ] = None,
     coverage: Annotated[
-        float | None,
-        Option("--coverage", metavar="SHARE", help="Also sets of classes that hold the right one this often."),
+        float | None, Option(metavar="SHARE", help="Also sets of classes that hold the right one this often.")
     ] = None,
-    nodes: Annotated[
-        str | None, Option("--nodes", metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")
-    ] = None,
+    nodes: Annotated[str | None, Option(metavar="NODES", help="Ids or numbers of nodes, as 3,17,25.")] = None,
     force: Force = False,
     device: Annotated[str, Option(help="cpu, cuda or cuda:N.")] = "cpu",
     runs: Runs = RUNS,
@@ -65,17 +61,16 @@ def predict(
         what = {"file": str(target), "model": str(path), "method": model.name, "nodes": len(found.nodes)}
         how = {"rejected": rejected, "reject": reject, "coverage": coverage, "directed": model.directed}
         return render.as_json({**what, "predicted": counts, **how})
-    render.counts("nodes", counts if reject is None else {**counts, "none of them": rejected})
+    shown = counts if reject is None else {**counts, "none of them": rejected}
+    render.table(("class", "nodes"), shown.items(), numbers=["nodes"])
     render.say(f"{len(found.nodes)} nodes predicted\nfile  {target}")
 
 
 def explain(
     name: ModelName,
     graph: GraphName,
-    node: Annotated[str, Option("--node", metavar="NODE", help="The node to explain: its id or number.")],
-    against: Annotated[
-        str | None, Option("--against", metavar="CLASS", help="Compared with; else the next best.")
-    ] = None,
+    node: Annotated[str, Option(metavar="NODE", help="The node to explain: its id or number.")],
+    against: Annotated[str | None, Option(metavar="CLASS", help="Compared with; else the next best.")] = None,
     top: Annotated[int, Option(min=1, max=10_000, help="How many nodes, features and values are shown.")] = 10,
     runs: Runs = RUNS,
     root: DataRoot = None,
@@ -115,15 +110,14 @@ def _hops(number: int) -> str:
 
 
 def _shares(what: str, rows: Sequence[tuple[str, float]]) -> None:
-    shown = [(name, f"{value:+.4g}") for name, value in rows]
-    render.out.print(render.table((what, "contribution"), shown, numbers=["contribution"]))
+    render.table((what, "contribution"), [(name, f"{value:+.4g}") for name, value in rows], numbers=["contribution"])
 
 
 def discover(
     name: ModelName,
     graph: GraphName,
     out: Annotated[Path, Option("--out", "-o", help="CSV file: node, group.")],
-    reject: Annotated[float, Option("--reject", metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
+    reject: Annotated[float, Option(metavar="SHARE", help="Share of known nodes that may be lost.")] = 0.05,
     classes: Annotated[int | None, Option(min=1, max=1000, help="How many groups; default: chosen.")] = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -137,21 +131,19 @@ def discover(
     from ipal.estimator.open_world.discover import discover as grouped
 
     groups = grouped(model, model.checked(read.graph), reject, classes)
+    members, rows = list[tuple[Any, int]](), []
+    for number, one in enumerate(groups):
+        ids = one.nodes if read.ids is None else read.ids[one.nodes]
+        members += [(node, number) for node in ids.tolist()]
+        nearest = ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in one.nearest)
+        rows.append((number, one.size, f"{one.cohesion:.2f}", nearest))
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["node", "group"])
-    for number, group in enumerate(groups):
-        ids = group.nodes if read.ids is None else read.ids[group.nodes]
-        table.writerows([one, number] for one in ids.tolist())
+    csv.writer(text, lineterminator="\n").writerows([("node", "group"), *members])
     write_atomically(target, text.getvalue())
     if as_json:
         plain = [{"nodes": one.size, "cohesion": one.cohesion, "nearest": one.nearest} for one in groups]
         return render.as_json({"file": str(target), "model": str(path), "groups": plain})
-    shown = render.table(("group", "nodes", "cohesion", "taken for"), numbers=["group", "nodes", "cohesion"])
-    for number, one in enumerate(groups):
-        nearest = ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in one.nearest)
-        shown.add_row(str(number), str(one.size), f"{one.cohesion:.2f}", nearest)
-    render.out.print(shown)
+    render.table(("group", "nodes", "cohesion", "taken for"), rows, numbers=("group", "nodes", "cohesion"))
     render.say(f"{render.many(len(groups), 'group')}\nfile  {target}")
 
 
@@ -202,14 +194,7 @@ def serve(
         render.note(f"{what}; {address}/docs says what it takes. Ctrl-C stops.")
 
     serve_until_stopped(
-        path,
-        host=host,
-        port=port,
-        token=token,
-        limits=limits,
-        threads=threads,
-        workers=workers,
-        started=started,
+        path, host=host, port=port, token=token, limits=limits, threads=threads, workers=workers, started=started
     )
     render.note("Stopped; the requests being processed were answered.")
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels
-from ipal.data.neighbourhood import Neighbourhood, checked_nodes, neighbourhood
+from ipal.data.neighbourhood import Neighbourhood, neighbourhood
 from ipal.errors import DataError
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, model_of
@@ -104,13 +104,13 @@ def predict(
     """
     model = model_of(learner)
     graph = model.checked(graph)
-    asked = np.arange(graph.num_nodes) if nodes is None else checked_nodes(nodes, graph.num_nodes)
-    at = asked
+    asked = at = np.arange(graph.num_nodes)
+    chosen = None
     if nodes is not None:
-        part = neighbourhood(graph, asked, model.reach + (0 if reject is None else SMOOTHED))
-        graph, at = part.graph, part.nodes
+        part = neighbourhood(graph, nodes, model.reach + (0 if reject is None else SMOOTHED))
+        graph, at, asked = part.graph, part.nodes, part.origin[part.nodes]
+        chosen = torch.from_numpy(at).to(model.device)
     with torch.no_grad():
-        chosen = None if nodes is None else torch.from_numpy(at).to(model.device)
         scores, probabilities = model.scores_and_probabilities(graph, chosen)
         best, found = scores.argmax(dim=1).cpu().numpy(), probabilities.float().cpu().numpy()
         novel = np.zeros(len(at), dtype=bool) if reject is None else unknown.rejected(model, graph, reject)[at]
@@ -124,26 +124,22 @@ def predict(
     return Predictions(model.classes_, asked, best, found, novel, sets)
 
 
-# ---------------------------------------------------------------------- as a table
-
-
 def write_csv(predictions: Predictions, path: Path, ids: Labels | None = None) -> None:
     """Write a CSV file: node, predicted (empty if rejected), confidence, rejected, and `p(CLASS)` for every class.
 
     With prediction sets also `set`, their classes separated by |. `ids` are what nodes are called, where that is not
     their number. Written row by row, atomically.
     """
-    found = predictions
     with written_whole(path) as file:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         table = csv.writer(text, lineterminator="\n")
-        names = list(map(str, found.classes.tolist()))
-        more = ["set"] * (found.sets is not None)
+        names = list(map(str, predictions.classes.tolist()))
+        more = ["set"] * (predictions.sets is not None)
         table.writerow(["node", "predicted", "confidence", "rejected", *more, *(f"p({name})" for name in names)])
-        called = found.nodes if ids is None else ids[found.nodes]
-        columns = called.tolist(), found.labels, found.confidence.tolist(), found.rejected.tolist()
+        called = predictions.nodes if ids is None else ids[predictions.nodes]
+        columns = called.tolist(), predictions.labels, predictions.confidence.tolist(), predictions.rejected.tolist()
         for place, (node, label, sure, out) in enumerate(zip(*columns, strict=True)):
-            numbers = [f"{p:.6g}" for p in found.probabilities[place].tolist()]
-            members = [] if found.sets is None else ["|".join(compress(names, found.sets[place]))]
+            numbers = [f"{p:.6g}" for p in predictions.probabilities[place].tolist()]
+            members = [] if predictions.sets is None else ["|".join(compress(names, predictions.sets[place]))]
             table.writerow([node, label, f"{sure:.6g}", "true" if out else "false", *members, *numbers])
         text.detach()  # flushed; the file is closed by its owner
