@@ -41,7 +41,7 @@ def doubles(*rows: object) -> Tensor:
 
 
 def sums_of(x: Tensor, labels: Tensor) -> tuple[Sums, Rows]:
-    rows = Rows(x, labels, torch.Tensor.double)
+    rows = Rows(x, labels, torch.Tensor.double, torch.arange(len(x)))
     return Sums.empty(x.shape[1], CPU).grown(int(labels.max()) + 1).changed(1, rows), rows
 
 

@@ -45,10 +45,6 @@ class Part:
     """Number of random ReLU features."""
 
     @property
-    def width(self) -> int:
-        return self.columns.linear + self.rectified
-
-    @property
     def factor(self) -> float:
         """Of the ReLU features. Projected columns were divided by a length that grows with their number."""
         return float((2 * (self.columns.linear if self.columns.is_projected else 1) / max(1, self.rectified)) ** 0.5)
@@ -88,25 +84,15 @@ class FeatureMap:
     def parts(self) -> tuple[Part, ...]:
         """One for every restart; they share the width equally."""
         ends = [self.width * number // len(self.restarts) for number in range(len(self.restarts) + 1)]
-        return tuple(
-            self._part(end - begin, restart, number)
-            for number, (begin, end, restart) in enumerate(zip(ends, ends[1:], self.restarts, strict=False))
-        )
-
-    def _part(self, width: int, restart: float, number: int) -> Part:
-        narrow = self.num_features <= width // 2
-        linear = self.num_features if narrow else width // 2
-        propagated_columns = linear if narrow else width
-        columns = Columns(
-            self.num_features,
-            propagated_columns,
-            not narrow,
-            linear,
-            self.steps,
-            restart,
-            (self.seed, number),
-        )
-        return Part(columns, width - linear)
+        features, found = self.num_features, []
+        for number, restart in enumerate(self.restarts):
+            width = ends[number + 1] - ends[number]
+            linear = min(features, width // 2)
+            is_wide = linear < features
+            seed = (self.seed, number)
+            columns = Columns(features, width if is_wide else linear, is_wide, linear, self.steps, restart, seed)
+            found.append(Part(columns, width - linear))
+        return tuple(found)
 
     @property
     def columns(self) -> tuple[Columns, ...]:

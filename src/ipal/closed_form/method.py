@@ -23,7 +23,6 @@ from ipal.closed_form.ridge import (
     COLUMNS,
     RIDGES,
     LeftOut,
-    check_left_out,
     factorise,
     left_out_scores,
     products_by_factor,
@@ -150,7 +149,6 @@ class Analytic(OnePass):
         return SumsMemory(made, Sums.empty(self.width, space.device), empty, 0)
 
     def end_task(self, network: None, memory: SumsMemory, context: TaskContext, rng: torch.Generator) -> SumsMemory:
-        self.check_classes(context.classes)
         rows = self._rows(memory, context.task)
         sums = memory.sums.grown(context.classes).changed(1, rows)
         left_out = memory.left_out.plus(sums, rows, memory.tasks, self.ridges)
@@ -247,12 +245,10 @@ class Analytic(OnePass):
 
     def left_out(self, memory: SumsMemory, task: Task, some: Tensor, compute: Compute) -> Tensor:
         rows, normal = self._rows(memory, task), memory.sums.normal()
-        lower = factorise(normal.gram, self.solved(memory).ridge)
-        left = torch.cat([piece for piece, _ in rows.pieces(some.to(rows.labels.device))])
-        products = products_by_factor(left, normal, lower)
-        scores = left_out_scores(products, rows.labels[some.to(rows.labels.device)], normal)
-        check_left_out(scores)
-        return scores
+        some = some.to(rows.labels.device)
+        left = torch.cat([piece for piece, _ in rows.pieces(some)])
+        products = products_by_factor(left, normal, factorise(normal.gram, self.solved(memory).ridge))
+        return left_out_scores(products, rows.labels[some], normal)
 
     def statistics(self, memory: SumsMemory) -> Sums:
         return memory.sums
@@ -270,7 +266,7 @@ class Analytic(OnePass):
     def merged(self, memory: SumsMemory, other: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
         """With the sums of another model, whose classes are to be at these places."""
         self.check_classes(classes)
-        sums = memory.sums.merged(other.sums.to(memory.sums.count.device), places, classes)
+        sums = memory.sums.merged(other.sums, places, classes)
         left_out = memory.left_out.merged(other.left_out, places, memory.tasks)
         return replace(memory, sums=sums, left_out=left_out, tasks=memory.tasks + other.tasks)
 

@@ -7,7 +7,7 @@ ridge and the scale with the least sum over classes are used. No validation node
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import torch
@@ -153,7 +153,8 @@ class LeftOut:
         left = torch.cat([piece[:, ::step] for piece, _ in rows.pieces(some)]) * step**0.5
         labels, normal = rows.labels[some], sums.normal(step)
         scores = [left_out_scores(one, labels, normal) for one in products_by_ridge(left, normal, ridges)]
-        check_left_out(torch.stack(scores))
+        if not torch.stack(scores).isfinite().all():
+            raise NonFiniteError("the leave-one-out scores of training nodes are NaN or infinite")
         losses = torch.stack([log_losses(one, labels, SCALES).T for one in scores], dim=1)
         places, at = torch.unique(labels, return_inverse=True)
         loss = losses.new_zeros(len(places), *losses.shape[1:]).index_add(0, at, losses)
@@ -179,18 +180,13 @@ class LeftOut:
 
     def moved(self, places: Tensor) -> Self:
         """Class i is now class `places[i]`; gone where that is negative."""
-        place = places.to(self.place)[self.place]
-        return type(self)(self.task, place, self.loss, self.count)._where(place >= 0)
+        place = places[self.place]
+        return replace(self, place=place)._where(place >= 0)
 
     def merged(self, other: Self, places: Tensor, tasks: int) -> Self:
         """With those of another model, whose classes are to be at these places, after so many tasks."""
         theirs = other.moved(places)
-        return self._and(
-            theirs.task.to(self.task) + tasks,
-            theirs.place.to(self.place),
-            theirs.loss.to(self.loss),
-            theirs.count.to(self.count),
-        )
+        return self._and(theirs.task + tasks, theirs.place, theirs.loss, theirs.count)
 
     def _and(self, *more: Tensor) -> Self:
         mine = (self.task, self.place, self.loss, self.count)
@@ -198,12 +194,6 @@ class LeftOut:
 
     def _where(self, some: Tensor) -> Self:
         return type(self)(self.task[some], self.place[some], self.loss[some], self.count[some])
-
-
-def check_left_out(scores: Tensor) -> None:
-    """Refuse leave-one-out scores that are no numbers."""
-    if not bool(torch.isfinite(scores).all()):
-        raise NonFiniteError("the leave-one-out scores of training nodes are NaN or infinite")
 
 
 def spaced(labels: Tensor, count: Tensor) -> Tensor:

@@ -117,20 +117,13 @@ class Rows:
     labels: Tensor
     """The class of each row, as the learner numbers it."""
     expand: Callable[[Tensor], Tensor]
-    nodes: Tensor | None = None
-    """Which of the inputs are meant; all of them where None."""
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def taken(self, some: Tensor) -> Tensor:
-        """The inputs of some rows."""
-        return picked(self.inputs, some if self.nodes is None else self.nodes[some])
+    nodes: Tensor
+    """Which of the inputs are meant."""
 
     def pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows (float64, rounded) and labels of the chosen ones, some at a time."""
         for some in torch.split(chosen, ROWS_AT_ONCE):
-            yield rounded(self.expand(self.taken(some))), self.labels[some]
+            yield rounded(self.expand(picked(self.inputs, self.nodes[some]))), self.labels[some]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +199,7 @@ class Sums:
     def changed(self, sign: Literal[-1, 1], rows: Rows) -> Self:
         """With rows, or without rows that are sure to have been learned."""
         total, gram = torch.zeros_like(self.total), torch.zeros_like(self.gram)
-        for piece, labels in rows.pieces(torch.arange(len(rows), device=rows.labels.device)):
+        for piece, labels in rows.pieces(torch.arange(len(rows.labels), device=rows.labels.device)):
             total.index_add_(0, labels, piece)
             for part in exact_parts(piece):
                 add_products(gram, part)
@@ -245,16 +238,11 @@ class Sums:
 
     def of_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         """Sums of this width from what `tensors` gave."""
-        for name in ("count", "total", "gram"):
-            require(name in tensors, f"'sums.{name}' is missing")
-        count, total, gram = (tensors[name] for name in ("count", "total", "gram"))
-        classes, kinds = count.numel(), (torch.int32, torch.int64)
-        shapes = {"count": (classes,), "total": (classes, self.width), "gram": (numbers(self.width),)}
-        check_shapes(tensors, shapes.items())
-        holds = total.dtype == torch.float64 and count.dtype == torch.int64 and gram.dtype in kinds
+        given = {f"sums.{name}": tensor for name, tensor in tensors.items()}
+        classes = tensors.get("count", self.count).numel()
+        shapes = {"sums.count": (classes,), "sums.total": (classes, self.width), "sums.gram": (numbers(self.width),)}
+        check_shapes(given, shapes.items())
+        count, total, gram = (given[name] for name in shapes)
+        holds = total.dtype == torch.float64 and count.dtype == torch.int64 and gram.dtype in (torch.int32, torch.int64)
         require(holds, "its sums hold numbers of another kind")
         return type(self)(count, total, gram.double() * grid(self.width) ** 2)
-
-    def to(self, device: torch.device) -> Self:
-        """The same on a device."""
-        return type(self)(self.count.to(device), self.total.to(device), self.gram.to(device))

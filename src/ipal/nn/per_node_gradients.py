@@ -101,12 +101,14 @@ def _of_two_convolutions(encoder: GCN, task: Task, g: Tensor, size: Size, runtim
     is a row of A p, and where they are zero, nothing: only pairs (i, k) with other slopes are taken one by one.
     """
     a, nodes = whole_propagation(task.graph, runtime), torch.from_numpy(task.nodes).to(g.device)
-    hidden, slope = _activated(encoder, 0, encoder.first_layer(operators(task.graph, runtime)))
+    first = encoder.layer(operators(task.graph, runtime).first, encoder.layers()[0])
+    hidden, slope = _activated(encoder, 0, first)
     carried = a.matmul(hidden)[nodes]
     g = g * _activated(encoder, 1, carried @ encoder.weights[1] + encoder.biases[1])[1]
     u, reach = g @ encoder.weights[1].T, a.picked(nodes)
     degree, bias, weight = reach.indptr.diff(), u * reach.matmul(slope), torch.zeros_like(encoder.weights[0].T)
-    positive = size is torch.abs and all(bool((part >= 0).all()) for part in (a.values, _values(task.graph.x)))
+    x = task.graph.x.data if isinstance(task.graph.x, sp.csr_array) else task.graph.x
+    positive = size is torch.abs and bool((a.values >= 0).all()) and bool((x >= 0).all())
     if positive:  # so is T, whose absolute values are then a product of matrices
         spread = (slope * reach.transposed().matmul(u.abs())).cpu().numpy()
         weight = torch.from_numpy(_dense((task.graph.normalised.T @ spread).T @ task.graph.x)).to(g.device)
@@ -117,8 +119,9 @@ def _of_two_convolutions(encoder: GCN, task: Task, g: Tensor, size: Size, runtim
         pairs = own.picked(place)
         of_unit = unit.repeat_interleave(pairs.indptr.diff(), output_size=len(pairs.indices))
         values, sizes = pairs.values * slope[pairs.indices, of_unit], size(u[some])
+        rows = task.graph.normalised[task.nodes[some.cpu().numpy()]]
         for columns, p in _propagated(task.graph):
-            ap, p = (torch.from_numpy(one).to(g.device) for one in (_dense(_rows(task, some) @ p), _dense(p)))
+            ap, p = (torch.from_numpy(_dense(one)).to(g.device) for one in (rows @ p, p))
             weight[:, columns] += (sizes * on).T @ size(ap)
             cuts = [*range(0, len(unit), max(1, AT_ONCE // p.shape[1])), len(unit)]
             for (begin, end), (first, last) in zip(pairwise(cuts), pairwise(pairs.indptr[cuts].tolist()), strict=True):
@@ -139,15 +142,6 @@ def _groups(ascending: Tensor) -> tuple[slice, Tensor]:
     low, high = int(ascending[0]), int(ascending[-1]) + 1
     numbers = torch.arange(low, high + 1, device=ascending.device)
     return slice(low, high), torch.searchsorted(ascending, numbers, out_int32=True)
-
-
-def _values(x: Any) -> np.ndarray:
-    return np.asarray(x.data if sp.issparse(x) else x)
-
-
-def _rows(task: Task, some: Tensor) -> sp.csr_array:
-    """Of the propagation matrix, those of some training nodes."""
-    return task.graph.normalised[task.nodes[some.cpu().numpy()]]
 
 
 def _propagated(graph: Graph) -> Iterator[tuple[slice, Any]]:

@@ -79,10 +79,9 @@ class Calibration:
     """(rows,): share of nodes whose class was found."""
 
     @classmethod
-    def empty(cls, classes: int = 0) -> Self:
-        whole, parts = torch.zeros(0, dtype=torch.int64), torch.zeros(0, LEVELS)
-        count = torch.zeros(0, classes, dtype=torch.int64)
-        return cls(whole, count, parts, parts, parts, torch.zeros(0, len(POWERS)), torch.zeros(0))
+    def empty(cls) -> Self:
+        task, count, parts = torch.zeros(0).long(), torch.zeros(0, 0).long(), torch.zeros(0, LEVELS)
+        return cls(task, count, parts, parts, parts, torch.zeros(0, len(POWERS)), torch.zeros(0))
 
     def __bool__(self) -> bool:
         """Whether any node was asked."""
@@ -243,6 +242,7 @@ def calibrated(model: Model, task: Task, number: int) -> Calibration:
 def shown(asked: Asked, nodes_of_classes: Tensor, number: int) -> Calibration:
     """What nodes have shown in a task, as one row; each stands for its share of the known nodes of its class."""
     labels, logs = asked.labels, asked.logs
+    check_scores(logs)
     count = torch.bincount(labels, minlength=logs.shape[1])
     weight = (nodes_of_classes.double() / count)[labels]
     weight /= weight.sum()
@@ -259,17 +259,24 @@ def shown(asked: Asked, nodes_of_classes: Tensor, number: int) -> Calibration:
 
 
 def _asked(model: Model, task: Task) -> tuple[Asked, Tensor]:
-    """What is said of nodes that are left out, or set aside; and how many known nodes each class has."""
+    """What is said of nodes that are left out, or of those that copies of a model did not learn.
+
+    And how many known nodes each class has; the same for all where that is not kept, or not found in a copy.
+    """
     random = np.random.default_rng([model.config.seed, len(task.nodes), 4])
     if isinstance(model.method, LeavesOneOut):
         with torch.no_grad():
-            return _left_out(model, model.method, task, random), _nodes_of(model)
-    parts, nodes = [], torch.ones(len(model.labels))
+            return _left_out(model, model.method, task, random), model.nodes_of_classes()
+    parts, made, ends = [], model, not predicts_by_network_alone(model.method)
     for aside in folds(task, model.config.calibration, random):
-        made = _taught_without(model, task, aside)
+        some = Task(task.graph, task.nodes[~aside], task.labels[~aside])
+        taught = fit_task(model.method, copied(model.state), some, model.setup, Automatic(), ends=ends)
+        made = replace(model, state=finished(taught))
         with torch.no_grad():
             parts.append(_set_aside(made, task, aside))
-            nodes = _nodes_of(made)
+    kept = made.method.statistics(made.state.memory)
+    is_known = kept is not None and len(kept.count) == len(model.labels)
+    nodes = kept.count.cpu() if is_known else torch.ones(len(model.labels))
     return Asked(*map(torch.cat, zip(*parts, strict=True))), nodes
 
 
@@ -291,21 +298,11 @@ def _left_out(model: Model, method: LeavesOneOut, task: Task, random: np.random.
     return Asked(rows[some], logs, margin, margin, novelty)
 
 
-def _taught_without(model: Model, task: Task, aside: NDArray[np.bool_]) -> Model:
-    """A copy that learns a task that begins, without some of its training nodes."""
-    some, method = Task(task.graph, task.nodes[~aside], task.labels[~aside]), model.method
-    ends = not predicts_by_network_alone(method)
-    return replace(
-        model, state=finished(fit_task(method, copied(model.state), some, model.setup, Automatic(), ends=ends))
-    )
-
-
 def _set_aside(model: Model, task: Task, aside: NDArray[np.bool_]) -> Asked:
     """Nodes that a copy of a model did not learn."""
     nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(numbered(task, model.labels).labels[aside])
     scores, novelty = model.scores_and_novelty(task.graph)
     logs = log_probabilities(model.probabilities(scores, task.graph)).cpu()[nodes]
-    check_scores(logs)
     margin, before = own_margins(logs, labels, model.usual_margins()), fewer_rivals(model, logs, labels)
     return Asked(labels, logs, margin, margin if before is None else before, smoothed(novelty, task.graph)[nodes])
 
@@ -338,12 +335,6 @@ def fewer_rivals(model: Model, logs: Tensor, labels: Tensor) -> Tensor | None:
         here = labels == c
         found[here] = own_margins(logs[here][:, among], torch.zeros(int(here.sum()), dtype=torch.int64), usual)
     return found
-
-
-def _nodes_of(model: Model) -> Tensor:
-    """How many nodes each class has; the same for all where that is not kept, or not found in a copy."""
-    found = model.nodes_of_classes() if model.keeps_classes else torch.zeros(0)
-    return found if len(found) == len(model.labels) else torch.ones(len(model.labels))
 
 
 def folds(task: Task, share: float, random: np.random.Generator) -> Iterator[NDArray[np.bool_]]:

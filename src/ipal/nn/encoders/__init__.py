@@ -12,7 +12,7 @@ __all__ = ["APPNP", "ENCODERS", "GAT", "GCN", "SAGE", "Encoder", "Skip"]
 
 
 def _check(encoder: type[Encoder]) -> None:
-    encoder(3, EncoderConfig(hidden=4, width=4, heads=1), torch.Generator()).describe()
+    encoder(3, EncoderConfig(hidden=4, width=4, heads=1), torch.Generator())
 
 
 ENCODERS: Registry[type[Encoder]] = Registry(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ipal.backend.operators import LayerInput, Need, Operators
-from ipal.config import EncoderConfig, TestGraph, first_paragraph
+from ipal.config import EncoderConfig, TestGraph
 from ipal.errors import ConfigError
 from ipal.system import free_memory
 
@@ -41,6 +41,8 @@ class Encoder(nn.Module, ABC):
     needs: Sequence[Need]
     """What its layers use of a graph."""
     fewest_layers: ClassVar[int] = 2
+    reads_neighbours: ClassVar[bool] = True
+    """Whether layers read neighbours; else mini-batches sample none."""
 
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
@@ -134,11 +136,6 @@ class Encoder(nn.Module, ABC):
             raise ConfigError(f"encoder.layers is {config.layers}: '{cls.name}' takes {cls.fewest_layers} or more.")
 
     @classmethod
-    def reads_neighbours(cls) -> bool:
-        """Whether layers read neighbours; else mini-batches sample none."""
-        return True
-
-    @classmethod
     def settled(cls, config: EncoderConfig, test_graph: TestGraph) -> EncoderConfig:
         """Settings with what the graphs that are predicted decide."""
         return config
@@ -152,11 +149,6 @@ class Encoder(nn.Module, ABC):
     def widths(cls, num_features: int, config: EncoderConfig) -> list[int]:
         """How many columns the first layer reads, and each layer gives."""
         return [num_features, *[config.hidden] * (config.layers - 1), config.width]
-
-    @classmethod
-    def describe(cls) -> dict[str, str]:
-        """The encoder as plain facts."""
-        return {"name": cls.name, "about": first_paragraph(cls.__doc__)}
 
     # ------------------------------------------------------------------ what follows
 
@@ -184,16 +176,8 @@ class Encoder(nn.Module, ABC):
         hidden = self.computed(0, graph.first, first)
         for number, (seen, p) in enumerate(zip(graph.later(len(later)), later, strict=True), start=1):
             if self.training and self.dropout:
-                hidden = hidden * self._factors(hidden)
+                kept = 1 - self.dropout
+                drawn = torch.rand(hidden.shape, generator=self.generator, device=hidden.device, dtype=hidden.dtype)
+                hidden = hidden * drawn.lt_(kept).div_(kept)
             hidden = self.computed(number, seen(hidden), p)
         return hidden
-
-    def first_layer(self, graph: Operators) -> Tensor:
-        """What the first layer gives for every node of a graph, before its activation."""
-        return self.layer(graph.first, self.layers()[0])
-
-    def _factors(self, hidden: Tensor) -> Tensor:
-        """Of dropout: zeros, and what keeps the mean as it was."""
-        kept = 1 - self.dropout
-        drawn = torch.rand(hidden.shape, generator=self.generator, device=hidden.device, dtype=hidden.dtype)
-        return drawn.lt_(kept).div_(kept)
