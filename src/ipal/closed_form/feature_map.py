@@ -44,11 +44,6 @@ class Part:
     rectified: int
     """Number of random ReLU features."""
 
-    @property
-    def factor(self) -> float:
-        """Of the ReLU features. Projected columns were divided by a length that grows with their number."""
-        return float((2 * (self.columns.linear if self.columns.is_projected else 1) / max(1, self.rectified)) ** 0.5)
-
     def drawn(self, rows: int) -> Tensor:
         """The first rows of the directions of narrow features."""
         random = np.random.default_rng((*self.columns.seed, 1))
@@ -63,10 +58,12 @@ class Part:
     def expanded(self, x: Tensor) -> Tensor:
         """Rows of this part from propagated columns."""
         linear = self.columns.linear
-        if self.columns.is_projected:
-            return torch.cat([x[:, :linear], random_features(x[:, linear:].clone(), self.factor)], dim=1)
-        directions = self.directions.to(device=x.device, dtype=x.dtype)
-        return torch.cat([x, random_features(x @ directions, self.factor)], dim=1)
+        if self.columns.is_projected:  # and divided by a length that grows with the number of columns
+            projected, squared_length = x[:, linear:].clone(), linear
+        else:
+            projected, squared_length = x @ self.directions.to(device=x.device, dtype=x.dtype), 1
+        factor = (2 * squared_length / max(1, self.rectified)) ** 0.5
+        return torch.cat([x[:, :linear], random_features(projected, factor)], dim=1)
 
 
 @dataclass(frozen=True)

@@ -93,11 +93,8 @@ def products_by_ridge(rows: Tensor, normal: Normal, ridges: Sequence[float]) -> 
     """For many ridges, by one eigendecomposition."""
     values, vectors = torch.linalg.eigh(normal.gram, UPLO="L")
     x, mean = rows @ vectors, vectors.T @ normal.mean
-    found = []
-    for ridge in ridges:
-        inverse = 1 / (values.clamp_min(0) + ridge)
-        found.append(Products(x.square() @ inverse, (x * inverse) @ mean, (mean.T * inverse) @ mean))
-    return found
+    inverses = [1 / (values.clamp_min(0) + ridge) for ridge in ridges]
+    return [Products(x.square() @ one, (x * one) @ mean, (mean.T * one) @ mean) for one in inverses]
 
 
 def products_by_factor(rows: Tensor, normal: Normal, lower: Tensor) -> Products:

@@ -21,7 +21,7 @@ from ipal.errors import ConfigError
 from ipal.nn.embed import embeddings
 from ipal.nn.encoders import Encoder
 from ipal.nn.network import Network
-from ipal.nn.per_node_gradients import Size, network_importance, whole_propagation
+from ipal.nn.per_node_gradients import Size, network_importance
 
 ROWS_AT_ONCE = 4096
 
@@ -114,8 +114,8 @@ class GraphCompute:
         return encoder.layer(operators(graph, self.runtime, encoder.needs).first, encoder.layers()[0])
 
     def propagation(self, graph: Graph) -> SparseMatrix:
-        """The propagation matrix of a graph."""
-        return whole_propagation(graph, self.runtime)
+        """D^-1/2 (A + I) D^-1/2 of all nodes."""
+        return operators(graph, self.runtime).blocks[0].aggregation["symmetric"].matrix
 
 
 class TensorCompute(ABC):

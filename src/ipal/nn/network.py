@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from torch import Tensor, nn
 
-from ipal.backend.batches import Batch as Batch
 from ipal.backend.operators import Operators
 from ipal.nn.encoders import Encoder
 from ipal.nn.head import Head

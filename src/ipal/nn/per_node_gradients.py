@@ -17,7 +17,7 @@ from torch import Tensor
 from ipal.backend.batches import Fanout, around
 from ipal.backend.operators import of_rows, operators, picked, propagated_rows
 from ipal.backend.runtime import Runtime
-from ipal.backend.sparse import SparseMatrix, bags
+from ipal.backend.sparse import bags
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.nn.encoders import APPNP, GCN, Encoder
@@ -78,15 +78,14 @@ def _activated(encoder: Encoder, number: int, hidden: Tensor) -> tuple[Tensor, T
 
 def _of_single_rows(encoder: Encoder, rows: Tensor, g: Tensor, size: Size) -> dict[str, Tensor]:
     """Where layers are products of a node's own row."""
-    inputs, slopes, total = [rows], list[Tensor](), dict[str, Tensor]()
-    for number, p in enumerate(encoder.layers()):
-        after, slope = _activated(encoder, number, inputs[-1] @ p["weights"] + p["biases"])
-        inputs.append(after)
-        slopes.append(slope)
-    for number in reversed(range(encoder.num_layers)):
-        g = g * slopes[number]
-        total |= {f"weights.{number}": size(inputs[number]).T @ size(g), f"biases.{number}": size(g).sum(dim=0)}
-        g = g @ encoder.weights[number].T
+    hidden, inputs, computed, total = rows, list[Tensor](), list[Tensor](), dict[str, Tensor]()
+    with torch.enable_grad():
+        for number, p in enumerate(encoder.layers()):
+            inputs.append(hidden.detach())
+            computed.append(hidden @ p["weights"] + p["biases"])
+            hidden = encoder.activated(computed[-1] * 1, p, is_last=number == encoder.num_layers - 1)
+    for number, own in enumerate(torch.autograd.grad(hidden, computed, g)):
+        total |= {f"weights.{number}": size(inputs[number]).T @ size(own), f"biases.{number}": size(own).sum(dim=0)}
     return total
 
 
@@ -100,9 +99,9 @@ def _of_two_convolutions(encoder: GCN, task: Task, g: Tensor, size: Size, runtim
     where p are propagated features and s the slopes of the activation. Where the slopes of all neighbours are one, T
     is a row of A p, and where they are zero, nothing: only pairs (i, k) with other slopes are taken one by one.
     """
-    a, nodes = whole_propagation(task.graph, runtime), torch.from_numpy(task.nodes).to(g.device)
-    first = encoder.layer(operators(task.graph, runtime).first, encoder.layers()[0])
-    hidden, slope = _activated(encoder, 0, first)
+    whole, nodes = operators(task.graph, runtime), torch.from_numpy(task.nodes).to(g.device)
+    a = whole.blocks[0].aggregation["symmetric"].matrix
+    hidden, slope = _activated(encoder, 0, encoder.layer(whole.first, encoder.layers()[0]))
     carried = a.matmul(hidden)[nodes]
     g = g * _activated(encoder, 1, carried @ encoder.weights[1] + encoder.biases[1])[1]
     u, reach = g @ encoder.weights[1].T, a.picked(nodes)
@@ -179,8 +178,3 @@ def _node_by_node(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: 
         for sums, part in zip(total.values(), found, strict=True):
             sums += size(part)
     return total
-
-
-def whole_propagation(graph: Graph, runtime: Runtime) -> SparseMatrix:
-    """D^-1/2 (A + I) D^-1/2 of all nodes."""
-    return operators(graph, runtime).blocks[0].aggregation["symmetric"].matrix

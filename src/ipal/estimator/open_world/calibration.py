@@ -146,8 +146,7 @@ class Calibration:
     def margins_now(self) -> Tensor:
         """(rows, LEVELS): quantiles of margins, with the rivals that have come since."""
         since = self.rivals.double().flip(0).cumsum(0).flip(0) - self.rivals
-        found: Tensor = (self.margin + since).sort(dim=1).values
-        return found
+        return (self.margin + since).sort(dim=1).values
 
     def shares_below(self, novelty: NDArray[np.float64], nodes: Tensor) -> NDArray[np.float64]:
         """The share of known nodes that are less novel: between 0 and 1, and never the same for different values."""
