@@ -97,7 +97,7 @@ def test_the_leverage_of_a_wide_model_is_that_of_the_narrower_one_in_it(monkeypa
     one = case(63, width=64)
     learner = one.model(one.nodes)
     seen = []
-    monkeypatch.setattr(method, "COLUMNS", 16)
+    monkeypatch.setattr("ipal.closed_form.sums.COLUMNS", 16)
     monkeypatch.setattr(method, "mean_leverage", lambda normal, ridge: seen.append(len(normal.gram)) or 0.0)
     learner.model_.method.usual(memory(learner))
     assert seen == [16]

@@ -18,16 +18,8 @@ from torch import Tensor
 
 from ipal.backend.checks import check_counts, require
 from ipal.backend.propagated import settled
-from ipal.closed_form.feature_map import ROWS_AT_ONCE, FeatureMap
-from ipal.closed_form.ridge import (
-    COLUMNS,
-    RIDGES,
-    LeftOut,
-    factorise,
-    left_out_scores,
-    products_by_factor,
-    ridge_weights,
-)
+from ipal.closed_form.feature_map import FeatureMap
+from ipal.closed_form.ridge import RIDGES, LeftOut, factorise, left_out_scores, products_by_factor, ridge_weights
 from ipal.closed_form.sums import Normal, Rows, Sums, mirrored, rounded
 from ipal.config import MOST_LAYERS, Restart, TestGraph
 from ipal.data.graph import Derives, Graph
@@ -46,8 +38,7 @@ SQUARES = 4
 """Square matrices of the width that are there at once, at most, besides the sums."""
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
+class Solved(NamedTuple):
     """What follows from the sums."""
 
     weights: Tensor
@@ -174,9 +165,9 @@ class Analytic(OnePass):
         """What scores of unseen nodes are like by the sums alone; see `usual_scores`."""
 
         def made() -> Usual:
-            solved, step = self.solved(memory), max(1, self.width // COLUMNS)
-            leverage = mean_leverage(memory.sums.normal(step), solved.ridge)  # of a narrower model, which is faster
-            return usual_scores(memory.sums.normal(), solved.weights, leverage)
+            solved, sums = self.solved(memory), memory.sums
+            leverage = mean_leverage(sums.normal(sums.step), solved.ridge)  # of the narrower model, which is faster
+            return usual_scores(sums.normal(), solved.weights, leverage)
 
         return memory.derived("usual", None, made)
 
@@ -219,8 +210,8 @@ class Analytic(OnePass):
 
     def embed(self, memory: SumsMemory, graph: Graph, compute: Compute) -> Tensor:
         # As they are added up: an audit looks for these rows in the sums.
-        rows = torch.split(memory.map.propagated(graph), ROWS_AT_ONCE)
-        return torch.cat([rounded(memory.map.expanded(some)).float() for some in rows])
+        rows = memory.map.propagated(graph)
+        return compute.by_rows(lambda some: rounded(memory.map.expanded(some)).float(), rows)
 
     def forward(self, memory: SumsMemory, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         rows, weights = compute.rows(graph, memory.map), self.solved(memory).weights.float()
@@ -233,8 +224,7 @@ class Analytic(OnePass):
 
     def usual_margins(self, memory: SumsMemory) -> UsualMargins:
         usual, scale = self.usual(memory), self.solved(memory).scale
-        own = scale * margins(usual.mean).diagonal()
-        return UsualMargins(own, scale * usual.spread)
+        return UsualMargins(scale * margins(usual.mean).diagonal(), scale * usual.spread)
 
     def novelty(
         self, memory: SumsMemory, scores: Tensor, graph: Graph, rows: Tensor | None, compute: Compute

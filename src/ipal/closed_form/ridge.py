@@ -45,8 +45,6 @@ SCALES = tuple(2 ** (power / 2) for power in range(-2, 15))
 FIRST_SCALE = 8.0
 NEAR = 1.01
 """A loss of so many times the least is as good."""
-COLUMNS = 1024
-"""Of the narrower model."""
 MOST_ROWS = 1024
 """That are left out of one batch."""
 
@@ -146,9 +144,8 @@ class LeftOut:
         some = spaced(rows.labels, sums.count)
         if not len(some):
             return self
-        step = max(1, sums.width // COLUMNS)
+        labels, step, normal = rows.labels[some], sums.step, sums.normal(sums.step)
         left = torch.cat([piece[:, ::step] for piece, _ in rows.pieces(some)]) * step**0.5
-        labels, normal = rows.labels[some], sums.normal(step)
         scores = [left_out_scores(one, labels, normal) for one in products_by_ridge(left, normal, ridges)]
         if not torch.stack(scores).isfinite().all():
             raise NonFiniteError("the leave-one-out scores of training nodes are NaN or infinite")

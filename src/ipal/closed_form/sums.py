@@ -18,6 +18,8 @@ from ipal.methods.shared.propagated_features import picked
 
 PANEL = 256
 """Columns of one panel."""
+COLUMNS = 1024
+"""Of the narrower model, whose columns are some of all."""
 
 
 def numbers(width: int) -> int:
@@ -176,6 +178,11 @@ class Sums:
     @property
     def width(self) -> int:
         return self.total.shape[1]
+
+    @property
+    def step(self) -> int:
+        """Every so many-th column is one of the narrower model."""
+        return max(1, self.width // COLUMNS)
 
     @property
     def mean(self) -> Tensor:

@@ -107,9 +107,8 @@ def fits(graph: Graph, budget: Budget) -> bool:
     Never those of a graph with more entries than a sparse product takes.
     """
     features = graph.x.nnz if isinstance(graph.x, sp.csr_array) else 0
-    if max(graph.num_edges + graph.num_nodes, features) > MOST_ENTRIES:
-        return False
-    return budget.admits(graph, operators_bytes(graph, graph.num_nodes, graph.num_edges))
+    takes = max(graph.num_edges + graph.num_nodes, features) <= MOST_ENTRIES
+    return takes and budget.admits(graph, operators_bytes(graph, graph.num_nodes, graph.num_edges))
 
 
 def operators_bytes(graph: Graph, nodes: int, edges: int) -> int:

@@ -51,20 +51,16 @@ def network_importance(
     total = {}
     for index, g in enumerate(torch.split(output_gradient, [len(block) for block in head.weights], dim=1)):
         total[f"head.weights.{index}"], total[f"head.biases.{index}"] = size(g).T @ size(f), size(g).sum(dim=0)
-    found = _of_encoder(encoder, task, output_gradient @ head.weight, size, runtime)
-    total |= {f"encoder.{name}": value for name, value in found.items()}
-    return {name: total[name] / len(f) for name, _ in network.named_parameters()}
-
-
-def _of_encoder(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
-    """Sum over training nodes; `g` is the derivative of each node's scalar with respect to its embedding."""
-    layer = type(encoder).layer  # a subclass may compute something else
+    g, layer = output_gradient @ head.weight, type(encoder).layer  # a subclass may compute something else
     if isinstance(encoder, APPNP) and layer is APPNP.layer:
         rows = picked(encoder.rows.of(task.graph, runtime), torch.from_numpy(task.nodes), g.device)
-        return _of_single_rows(encoder, rows, g, size)
-    if isinstance(encoder, GCN) and layer is GCN.layer and encoder.num_layers == 2:
-        return _of_two_convolutions(encoder, task, g, size, runtime)
-    return _node_by_node(encoder, task, g, size, runtime)
+        found = _of_single_rows(encoder, rows, g, size)
+    elif isinstance(encoder, GCN) and layer is GCN.layer and encoder.num_layers == 2:
+        found = _of_two_convolutions(encoder, task, g, size, runtime)
+    else:
+        found = _node_by_node(encoder, task, g, size, runtime)
+    total |= {f"encoder.{name}": value for name, value in found.items()}
+    return {name: total[name] / len(f) for name, _ in network.named_parameters()}
 
 
 @torch.enable_grad()
