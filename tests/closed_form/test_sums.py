@@ -105,7 +105,6 @@ def test_adding_changes_no_sums_that_were_there() -> None:
     before = learned()
     kept = {name: tensor.clone() for name, tensor in before.tensors().items()}
     before.grown(3).changed(-1, rows(BEE, 1))
-    before.of_classes([1])
     before.merged(before, torch.tensor([0, 1]), 2)
     before.merged(before, torch.tensor([2, 3]), 4)
     before.united(torch.tensor([0, 0]), 1)
@@ -171,7 +170,7 @@ def test_united_by_hand() -> None:
     assert (found.count.tolist(), found.total.tolist()) == ([3], [[2, 2]])
     assert found.gram.tolist() == [2, 1, 1, 2]
     turned = learned().united(torch.tensor([1, 0]), 2)
-    assert_same(turned.of_classes([1, 0]), learned())
+    assert_same(turned.united(torch.tensor([1, 0]), 2), learned())
 
 
 # ------------------------------------------------------------------ as tensors

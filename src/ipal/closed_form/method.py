@@ -254,7 +254,6 @@ class Analytic(OnePass):
         return {"width": self.width, **walk, "ridge": self.ridge}
 
     def merged(self, memory: SumsMemory, other: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
-        """With the sums of another model, whose classes are to be at these places."""
         self.check_classes(classes)
         sums = memory.sums.merged(other.sums, places, classes)
         left_out = memory.left_out.merged(other.left_out, places, memory.tasks)
@@ -265,9 +264,9 @@ class Analytic(OnePass):
         return replace(memory, sums=sums, left_out=left_out)
 
     def of_classes(self, memory: SumsMemory, classes: Sequence[int]) -> SumsMemory:
-        places = torch.full_like(memory.sums.count, -1)
+        places = torch.zeros_like(memory.sums.count)  # of the others, too: they are empty, and add nothing
         places[list(classes)] = torch.arange(len(classes), device=places.device)
-        return replace(memory, sums=memory.sums.of_classes(classes), left_out=memory.left_out.moved(places))
+        return self.merge_classes(memory, places, len(classes))
 
     def without_tasks(self, memory: SumsMemory, tasks: Sequence[Task], first: int, compute: Compute) -> SumsMemory:
         sums = memory.sums

@@ -170,24 +170,20 @@ class LeftOut:
 
     def before(self, task: int) -> Self:
         """Of the tasks before this one."""
-        return self._where(self.task < task)
+        some = self.task < task
+        return type(self)(self.task[some], self.place[some], self.loss[some], self.count[some])
 
     def moved(self, places: Tensor) -> Self:
-        """Class i is now class `places[i]`; gone where that is negative."""
-        place = places[self.place]
-        return replace(self, place=place)._where(place >= 0)
+        """Class i is now class `places[i]`."""
+        return replace(self, place=places[self.place])
 
     def merged(self, other: Self, places: Tensor, tasks: int) -> Self:
         """With those of another model, whose classes are to be at these places, after so many tasks."""
-        theirs = other.moved(places)
-        return self._and(theirs.task + tasks, theirs.place, theirs.loss, theirs.count)
+        return self._and(other.task + tasks, places[other.place], other.loss, other.count)
 
     def _and(self, *more: Tensor) -> Self:
         mine = (self.task, self.place, self.loss, self.count)
         return type(self)(*(torch.cat(pair) for pair in zip(mine, more, strict=True)))
-
-    def _where(self, some: Tensor) -> Self:
-        return type(self)(self.task[some], self.place[some], self.loss[some], self.count[some])
 
 
 def spaced(labels: Tensor, count: Tensor) -> Tensor:

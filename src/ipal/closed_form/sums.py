@@ -5,7 +5,7 @@ fixed grid before they are added up: all sums are whole numbers of a unit, the s
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -217,18 +217,13 @@ class Sums:
 
     def merged(self, other: Self, places: Tensor, classes: int) -> Self:
         """With the sums of another model, whose classes are to be at these places."""
-        grown = self.grown(classes)
-        count, total = grown.count.index_add(0, places, other.count), grown.total.index_add(0, places, other.total)
-        return type(self)(count, total, self.gram + other.gram)
+        mine, theirs = self.grown(classes), other.united(places, classes)
+        return type(self)(mine.count + theirs.count, mine.total + theirs.total, self.gram + other.gram)
 
     def united(self, places: Tensor, classes: int) -> Self:
         """So many classes, drawn together: class i is a part of class `places[i]`."""
-        return self.empty(self.width, self.total.device).merged(self, places, classes)
-
-    def of_classes(self, classes: Iterable[int]) -> Self:
-        """Some classes, in this order; the others must be empty."""
-        some = list(classes)
-        return replace(self, count=self.count[some], total=self.total[some])
+        count, total = self.count.new_zeros(classes), self.total.new_zeros(classes, self.width)
+        return replace(self, count=count.index_add(0, places, self.count), total=total.index_add(0, places, self.total))
 
     @property
     def products(self) -> Tensor:

@@ -329,9 +329,8 @@ def fewer_rivals(model: Model, logs: Tensor, labels: Tensor) -> Tensor | None:
     found = torch.empty(len(labels), dtype=torch.float64)
     for number, c in enumerate(current.tolist()):
         among = torch.cat([torch.tensor([c]), old[torch.arange(len(old)) != number % len(old)]])
-        usual = usual_by_means(means[among][:, among])
-        here = labels == c
-        found[here] = own_margins(logs[here][:, among], torch.zeros(int(here.sum()), dtype=torch.int64), usual)
+        usual, here = usual_by_means(means[among][:, among]), labels == c
+        found[here] = margins(logs[here][:, among])[:, 0] / usual.spread[0]
     return found
 
 
