@@ -129,13 +129,11 @@ class Analytic(OnePass):
     # ------------------------------------------------------------------ learning
 
     def init(self, space: Space) -> SumsMemory:
-        self.check_setup(space.test_graph)
         if space.device.type == "cpu":
             squares = 16 * self.width**2  # the matrix that is solved, and its factor
             free_memory.need(squares, f"A closed form of {self.width} columns", "set a smaller analytic.width")
-        runtime = space.compute.runtime
         steps, restarts = settled(self.steps, self.restart, space.test_graph)
-        made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime)
+        made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, space.compute.runtime)
         empty = LeftOut.empty(len(self.ridges), space.device)
         return SumsMemory(made, Sums.empty(self.width, space.device), empty, 0)
 

@@ -196,8 +196,6 @@ class Sums:
         gram = ((mean.T * k) @ mean).add_(square(self.gram, self.width, step), alpha=f * step)
         return Normal(gram, mean.T, self.count, f, k)
 
-    # ------------------------------------------------------------------ rows come and go
-
     def grown(self, classes: int) -> Self:
         """With room for more classes, empty ones."""
         more, pad = classes - len(self.count), torch.nn.functional.pad
@@ -213,8 +211,6 @@ class Sums:
         count = self.count + sign * torch.bincount(rows.labels, minlength=len(self.count))
         return type(self)(count, torch.add(self.total, total, alpha=sign), torch.add(self.gram, gram, alpha=sign))
 
-    # ------------------------------------------------------------------ classes come and go
-
     def merged(self, other: Self, places: Tensor, classes: int) -> Self:
         """With the sums of another model, whose classes are to be at these places."""
         mine, theirs = self.grown(classes), other.united(places, classes)
@@ -229,8 +225,6 @@ class Sums:
     def products(self) -> Tensor:
         """The sum of products of all rows, as a whole matrix."""
         return mirrored(square(self.gram, self.width))
-
-    # ------------------------------------------------------------------ as tensors
 
     def tensors(self) -> dict[str, Tensor]:
         """Sums of products in whole numbers of their unit, of 32 bits where that is enough."""

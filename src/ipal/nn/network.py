@@ -37,8 +37,7 @@ class Network(nn.Module):
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> "Network":
         """A copy with other values of its parameters."""
         other = copy.deepcopy(self)
-        for name, parameter in other.named_parameters():
-            parameter.data.copy_(parameters[name])
+        other.load_state_dict(dict(parameters))
         return other
 
 

@@ -96,12 +96,12 @@ def _of_two_convolutions(encoder: GCN, task: Task, g: Tensor, size: Size, runtim
     is a row of A p, and where they are zero, nothing: only pairs (i, k) with other slopes are taken one by one.
     """
     whole, nodes = operators(task.graph, runtime), torch.from_numpy(task.nodes).to(g.device)
-    a = whole.blocks[0].aggregation["symmetric"].matrix
-    hidden, slope = _activated(encoder, 0, encoder.layer(whole.first, encoder.layers()[0]))
+    a, (first, second) = whole.blocks[0].aggregation["symmetric"].matrix, encoder.layers()
+    hidden, slope = _activated(encoder, 0, encoder.layer(whole.first, first))
     carried = a.matmul(hidden)[nodes]
-    g = g * _activated(encoder, 1, carried @ encoder.weights[1] + encoder.biases[1])[1]
-    u, reach = g @ encoder.weights[1].T, a.picked(nodes)
-    degree, bias, weight = reach.indptr.diff(), u * reach.matmul(slope), torch.zeros_like(encoder.weights[0].T)
+    g = g * _activated(encoder, 1, carried @ second["weights"] + second["biases"])[1]
+    u, reach = g @ second["weights"].T, a.picked(nodes)
+    degree, bias, weight = reach.indptr.diff(), u * reach.matmul(slope), torch.zeros_like(first["weights"].T)
     x = task.graph.x.data if isinstance(task.graph.x, sp.csr_array) else task.graph.x
     positive = size is torch.abs and bool((a.values >= 0).all()) and bool((x >= 0).all())
     if positive:  # so is T, whose absolute values are then a product of matrices

@@ -11,7 +11,7 @@ not there to be asked again. A class that comes again is judged by the last task
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
@@ -87,8 +87,6 @@ class Calibration:
         """Whether any node was asked."""
         return len(self.task) > 0
 
-    # ------------------------------------------------------------------ tasks and classes come and go
-
     def plus(self, other: "Calibration") -> "Calibration":
         """With further rows, of as many classes or more."""
         mine = self.padded(other.count.shape[1])
@@ -111,8 +109,6 @@ class Calibration:
         """Class i is a part of class `places[i]` of so many."""
         count = self.count.new_zeros(len(self.task), classes)
         return replace(self, count=count.index_add(1, places.cpu(), self.padded(len(places)).count))
-
-    # ------------------------------------------------------------------ what it says
 
     def latest(self) -> Tensor:
         """(classes,): the row of the last task that each class was in; -1 where nodes of it were never asked."""
@@ -261,33 +257,32 @@ def _asked(model: Model, task: Task) -> tuple[Asked, Tensor]:
 
     And how many known nodes each class has; the same for all where that is not kept, or not found in a copy.
     """
-    random = np.random.default_rng([model.config.seed, len(task.nodes), 4])
+    known, random = numbered(task, model.labels), np.random.default_rng([model.config.seed, len(task.nodes), 4])
     if isinstance(model.method, LeavesOneOut):
         with torch.no_grad():
-            return _left_out(model, model.method, task, random), model.nodes_of_classes()
+            return _left_out(model, known, random), model.nodes_of_classes()
     parts, made, ends = [], model, not predicts_by_network_alone(model.method)
     for aside in folds(task, model.config.calibration, random):
         some = Task(task.graph, task.nodes[~aside], task.labels[~aside])
         taught = fit_task(model.method, copied(model.state), some, model.setup, Automatic(), ends=ends)
         made = replace(model, state=finished(taught))
         with torch.no_grad():
-            parts.append(_set_aside(made, task, aside))
+            parts.append(_set_aside(made, known, aside))
     kept = made.method.statistics(made.state.memory)
     is_known = kept is not None and len(kept.count) == len(model.labels)
     nodes = kept.count.cpu() if is_known else torch.ones(len(model.labels))
     return Asked(*map(torch.cat, zip(*parts, strict=True))), nodes
 
 
-def _left_out(model: Model, method: LeavesOneOut, task: Task, random: np.random.Generator) -> Asked:
+def _left_out(model: Model, task: Task, random: np.random.Generator) -> Asked:
     """Some nodes, each by the model without it; its neighbours are as they are."""
-    known = numbered(task, model.labels)
-    rows = torch.from_numpy(known.labels)
+    rows = torch.from_numpy(task.labels)
     several = np.flatnonzero(model.nodes_of_classes()[rows].numpy() > 1)
     some = torch.from_numpy(np.sort(random.permutation(several)[:MOST]))
     if not len(some):
         raise DataError("No node can be left out: every class has one.")
     nodes = torch.from_numpy(task.nodes)[some]
-    scores = method.left_out(model.state.memory, known, some, model.compute)
+    scores = model.method.left_out(model.state.memory, task, some, model.compute)
     own = model.novelty(scores, task.graph)
     _, everyone = model.scores_and_novelty(task.graph)
     novelty = smoothed(everyone, task.graph)[nodes] + own_shares(task.graph)[nodes] * (own - everyone[nodes])
@@ -298,7 +293,7 @@ def _left_out(model: Model, method: LeavesOneOut, task: Task, random: np.random.
 
 def _set_aside(model: Model, task: Task, aside: NDArray[np.bool_]) -> Asked:
     """Nodes that a copy of a model did not learn."""
-    nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(numbered(task, model.labels).labels[aside])
+    nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(task.labels[aside])
     scores, novelty = model.scores_and_novelty(task.graph)
     logs = log_probabilities(model.probabilities(scores, task.graph)).cpu()[nodes]
     margin, before = own_margins(logs, labels, model.usual_margins()), fewer_rivals(model, logs, labels)
@@ -334,8 +329,8 @@ def fewer_rivals(model: Model, logs: Tensor, labels: Tensor) -> Tensor | None:
     return found
 
 
-def folds(task: Task, share: float, random: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
-    """Training nodes to set aside, one part after the other, until enough were asked.
+def folds(task: Task, share: float, random: np.random.Generator) -> list[NDArray[np.bool_]]:
+    """Training nodes to set aside, one part after the other, until enough are asked.
 
     A part is a share of every class, or less of many nodes, but never all of it.
     """
@@ -344,9 +339,6 @@ def folds(task: Task, share: float, random: np.random.Generator) -> Iterator[NDA
     for label in np.unique(task.labels):
         own = random.permutation(np.flatnonzero(task.labels == label))
         place[own] = np.arange(len(own)) % parts if len(own) > 1 else -1
-    asked = 0
-    for part in range(parts):
-        asked += int((place == part).sum())
-        yield place == part
-        if asked >= ENOUGH:
-            return
+    asked = np.bincount(place[place >= 0], minlength=parts).cumsum()
+    enough = int(np.searchsorted(asked, ENOUGH)) + 1
+    return [place == part for part in range(min(parts, enough))]

@@ -35,7 +35,6 @@ class Encoder(nn.Module, ABC):
         Draws the weights and dropout.
     """
 
-    weights: nn.ParameterList
     name: ClassVar[str]
     """What `encoder.kind` calls it."""
     needs: Sequence[Need]
