@@ -7,11 +7,10 @@ them. The same settings and seed give the same map, which is what makes sums of 
 import hashlib
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,16 +43,17 @@ class Part:
     rectified: int
     """Number of random ReLU features."""
 
-    def drawn(self, rows: int) -> Tensor:
-        """The first rows of the directions of narrow features."""
-        random = np.random.default_rng((*self.columns.seed, 1))
-        # Copied to where torch begins its own memory: the bits of later products may depend on it.
-        return torch.tensor(random.standard_normal((rows, self.rectified), dtype=np.float32))
+    @property
+    def random(self) -> Columns:
+        """What is drawn at random: the projection, or directions of narrow features, which are not propagated."""
+        columns = self.columns
+        return columns if columns.is_projected else replace(columns, number=self.rectified, seed=(*columns.seed, 1))
 
     @cached_property
     def directions(self) -> Tensor:
         """(features, rectified)"""
-        return self.drawn(self.columns.num_features)
+        # Copied to where torch begins its own memory: the bits of later products may depend on it.
+        return torch.tensor(self.random.drawn(self.columns.num_features))
 
     def expanded(self, x: Tensor) -> Tensor:
         """Rows of this part from propagated columns."""
@@ -126,7 +126,5 @@ class FeatureMap:
         """
         digest = hashlib.sha256(f"{self.width} {self.steps} {self.restarts}".encode())
         for part in self.parts:
-            some = min(8, self.num_features)
-            drawn = part.columns.drawn(some) if part.columns.is_projected else part.drawn(some).numpy()
-            digest.update(drawn.tobytes())
+            digest.update(part.random.drawn(min(8, self.num_features)).tobytes())
         return digest.hexdigest()[:16]

@@ -161,13 +161,12 @@ class Analytic(OnePass):
 
     def usual(self, memory: SumsMemory) -> Usual:
         """What scores of unseen nodes are like by the sums alone; see `usual_scores`."""
+        return memory.derived("usual", None, lambda: self._usual(memory))
 
-        def made() -> Usual:
-            solved, sums = self.solved(memory), memory.sums
-            leverage = mean_leverage(sums.normal(sums.step), solved.ridge)  # of the narrower model, which is faster
-            return usual_scores(sums.normal(), solved.weights, leverage)
-
-        return memory.derived("usual", None, made)
+    def _usual(self, memory: SumsMemory) -> Usual:
+        solved, sums = self.solved(memory), memory.sums
+        leverage = mean_leverage(sums.normal(sums.step), solved.ridge)  # of the narrower model, which is faster
+        return usual_scores(sums.normal(), solved.weights, leverage)
 
     def chosen(self, memory: SumsMemory) -> dict[str, Any]:
         return {"steps": memory.map.steps, "restart": memory.map.restarts, "ridge": self.solved(memory).ridge}
@@ -247,7 +246,6 @@ class Analytic(OnePass):
     # ------------------------------------------------------------------ what sums allow, all exact
 
     def addressed(self, memory: SumsMemory) -> dict[str, Any]:
-        """Settings that must agree for sums to be added; defaults as they came out."""
         walk = {"steps": memory.map.steps, "restart": memory.map.restarts}
         return {"width": self.width, **walk, "ridge": self.ridge}
 

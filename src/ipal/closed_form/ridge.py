@@ -169,7 +169,6 @@ class LeftOut:
         return ridges[ridge], interpolated(mean[ridge].tolist(), int(mean[ridge].argmin()))
 
     def before(self, task: int) -> Self:
-        """Of the tasks before this one."""
         some = self.task < task
         return type(self)(self.task[some], self.place[some], self.loss[some], self.count[some])
 

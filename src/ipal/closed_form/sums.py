@@ -51,12 +51,12 @@ def add_products(half: Tensor, rows: Tensor) -> None:
 
 def square(half: Tensor, width: int, step: int = 1) -> Tensor:
     """The matrix of every `step`-th row and column, of which only the lower half is meant."""
-    wanted = torch.arange(0, width, step, device=half.device)
-    found = half.new_zeros(len(wanted), len(wanted))
+    size = -(-width // step)
+    found = half.new_zeros(size, size)
     for begin, panel in panels(half, width):
         first, end = (-(-edge // step) for edge in (begin, begin + panel.shape[1]))
-        some = panel if step == 1 else panel[wanted[first:] - begin][:, wanted[first:end] - begin]
-        found[first:, first:end] = some
+        skipped = first * step - begin
+        found[first:, first:end] = panel[skipped::step, skipped::step]
     return found
 
 

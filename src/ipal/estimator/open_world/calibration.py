@@ -253,10 +253,7 @@ def shown(asked: Asked, nodes_of_classes: Tensor, number: int) -> Calibration:
 
 
 def _asked(model: Model, task: Task) -> tuple[Asked, Tensor]:
-    """What is said of nodes that are left out, or of those that copies of a model did not learn.
-
-    And how many known nodes each class has; the same for all where that is not kept, or not found in a copy.
-    """
+    """What is said of nodes that are left out, or set aside; and how many known nodes each class has."""
     known, random = numbered(task, model.labels), np.random.default_rng([model.config.seed, len(task.nodes), 4])
     if isinstance(model.method, LeavesOneOut):
         with torch.no_grad():
@@ -269,7 +266,7 @@ def _asked(model: Model, task: Task) -> tuple[Asked, Tensor]:
         with torch.no_grad():
             parts.append(_set_aside(made, known, aside))
     kept = made.method.statistics(made.state.memory)
-    is_known = kept is not None and len(kept.count) == len(model.labels)
+    is_known = kept is not None and len(kept.count) == len(model.labels)  # a copy may not have ended its task
     nodes = kept.count.cpu() if is_known else torch.ones(len(model.labels))
     return Asked(*map(torch.cat, zip(*parts, strict=True))), nodes
 

@@ -45,7 +45,6 @@ class Encoder(nn.Module, ABC):
 
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self.check(config)
         layers = list(self.all_shapes(num_features, config))
         self.width = self.widths(num_features, config)[-1]
         """Of the embeddings."""
@@ -66,8 +65,6 @@ class Encoder(nn.Module, ABC):
             for name, shape in shapes.items():
                 parameter = self.start(name, torch.zeros(shape, device=generator.device), generator)
                 cast(nn.ParameterList, self.get_submodule(name)).append(nn.Parameter(parameter))
-
-    # ------------------------------------------------------------------ what an encoder says
 
     @classmethod
     @abstractmethod
@@ -148,8 +145,6 @@ class Encoder(nn.Module, ABC):
     def widths(cls, num_features: int, config: EncoderConfig) -> list[int]:
         """How many columns the first layer reads, and each layer gives."""
         return [num_features, *[config.hidden] * (config.layers - 1), config.width]
-
-    # ------------------------------------------------------------------ what follows
 
     @classmethod
     def all_shapes(cls, num_features: int, config: EncoderConfig) -> Iterator[Shapes]:
