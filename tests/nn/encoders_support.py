@@ -15,7 +15,7 @@ from ipal.nn.encoders import ENCODERS, Encoder
 from tests.nn.support import HERE
 
 KINDS = tuple(ENCODERS)
-READING_NEIGHBOURS = tuple(kind for kind, encoder in ENCODERS.items() if encoder.reads_neighbours)
+READING_NEIGHBOURS = tuple(kind for kind, encoder in ENCODERS.items() if encoder.reads_neighbours())
 RANDOM = np.random.default_rng(0)
 
 

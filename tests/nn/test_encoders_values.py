@@ -179,7 +179,7 @@ def test_a_last_activation_is_one_that_is_set(kind: str) -> None:
 def test_first_and_second_derivatives_are_right(kind: str, form: str) -> None:
     some = graph(RANDOM.normal(size=(6, 3)), edges_among(6, 7))
     network = encoder(kind, 3, hidden=2, width=2).double()
-    keep_sparse = form == "sparse" and network.reads_neighbours
+    keep_sparse = form == "sparse" and network.reads_neighbours()
     made = double_operators(some, [3, 0, 4], network.needs, keep_sparse=keep_sparse)
     # Finite differences change the parameters in place, so the network sees them without being handed them.
     assert gradcheck(lambda *_: network(made), tuple(network.parameters()))

@@ -112,7 +112,7 @@ def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerCon
         kind = ENCODERS.find(shared["encoder"].kind)
         shared["encoder"] = kind.settled(shared["encoder"], shared["test_graph"])
         kind.check(shared["encoder"])
-        if shared["batch"] != "full" and kind.reads_neighbours:
+        if shared["batch"] != "full" and kind.reads_neighbours():
             check_fanouts(shared["batch"], shared["encoder"])
     return LearnerConfig.model_construct(method=made, given=values, **shared)
 

@@ -97,7 +97,7 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         operators.append(together)
     layers = kind.all_shapes(graph.num_features, encoder)
     kept += WEIGHT * sum(math.prod(shape) for layer in layers for shape in layer.values())
-    if kind.reads_neighbours:
+    if kind.reads_neighbours():
         beside = "own" in kind.needs  # raw features are kept beside those of neighbours
         ready = sum(one.operators + one.dense * beside for one in operators)
     else:  # propagated and projected features
@@ -113,7 +113,7 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         found.append(Way(config, kept + ready + max(whole_step, forward), Budget()))
         batch = Sampling(fanouts=fanouts_for(encoder.layers))
     lean = config.model_copy(update={"protocol": protocol.model_copy(update={"batch": batch})})
-    fanouts = batch.fanouts if kind.reads_neighbours else ()
+    fanouts = batch.fanouts if kind.reads_neighbours() else ()
     step = max(batch_bytes(batch.nodes, fanouts, task, columns, encoder), whole_step * ends_on_graph)
     piece = 4 * min(VALUES_AT_ONCE, tested.nodes * graph.num_features) + min(tested.operators, 8 * EDGES_AT_ONCE)
     found.append(in_pieces(lean, kept + ready * ends_on_graph + max(step, forward + piece)))

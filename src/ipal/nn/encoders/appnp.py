@@ -31,7 +31,6 @@ class APPNP(Encoder):
 
     name = "appnp"
     fewest_layers = 1
-    reads_neighbours = False
 
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
         parts = self.parts(num_features, config)
@@ -72,6 +71,10 @@ class APPNP(Encoder):
 
     def layer(self, seen: LayerInput, p: Parameters) -> Tensor:
         return seen.own(p["weights"]).add_(p["biases"])
+
+    @classmethod
+    def reads_neighbours(cls) -> bool:
+        return False
 
     @classmethod
     def settled(cls, config: EncoderConfig, test_graph: TestGraph) -> EncoderConfig:

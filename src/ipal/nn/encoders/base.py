@@ -40,8 +40,6 @@ class Encoder(nn.Module, ABC):
     needs: Sequence[Need]
     """What its layers use of a graph."""
     fewest_layers: ClassVar[int] = 2
-    reads_neighbours: ClassVar[bool] = True
-    """Whether layers read neighbours; else mini-batches sample none."""
 
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
@@ -130,6 +128,11 @@ class Encoder(nn.Module, ABC):
         """Refuse settings that do not fit the network, with a ConfigError."""
         if config.layers < cls.fewest_layers:
             raise ConfigError(f"encoder.layers is {config.layers}: '{cls.name}' takes {cls.fewest_layers} or more.")
+
+    @classmethod
+    def reads_neighbours(cls) -> bool:
+        """Whether layers read neighbours; else mini-batches sample none."""
+        return True
 
     @classmethod
     def settled(cls, config: EncoderConfig, test_graph: TestGraph) -> EncoderConfig:
