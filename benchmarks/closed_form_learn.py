@@ -56,7 +56,8 @@ def stock(task: Task, part: Part) -> Tensor:
     rows = rows[task.nodes] / np.linalg.norm(rows[task.nodes, : columns.linear], axis=1, keepdims=True).clip(1e-12)
     linear = torch.from_numpy(rows[:, : columns.linear])
     others = torch.from_numpy(rows[:, columns.linear :]) if columns.is_projected else linear @ part.directions.double()
-    phi = torch.cat([linear, torch.relu(others) * part.factor], dim=1)
+    squared_length = columns.linear if columns.is_projected else 1
+    phi = torch.cat([linear, torch.relu(others) * (2 * squared_length / part.rectified) ** 0.5], dim=1)
     one_hot = torch.nn.functional.one_hot(torch.from_numpy(task.labels)).double()
     count, weight = one_hot.sum(dim=0), one_hot.shape[1] / len(phi)
     mean = phi.T @ one_hot / count

@@ -68,11 +68,15 @@ def test_how_columns_are_shared_by_hand() -> None:
     # four and four, both of them projected. Into a half of 10 they just fit.
     for width, linear, number in ((60, 5, 5), (8, 4, 8), (10, 5, 5), (9, 4, 9)):
         (part,) = feature_map(5, width).parts
-        assert (part.columns.linear, part.columns.number, part.width) == (linear, number, width)
+        assert (part.columns.linear, part.columns.number, part.columns.linear + part.rectified) == (
+            linear,
+            number,
+            width,
+        )
         assert part.columns.is_projected == (number > linear)
     # Two restarts have half each; where that is no whole number, the second one more.
     parts = feature_map(5, 41, (0.1, 0.3)).parts
-    assert [part.width for part in parts] == [20, 21]
+    assert [part.columns.linear + part.rectified for part in parts] == [20, 21]
     assert [part.columns.restart for part in parts] == [0.1, 0.3]
     assert len({part.columns.seed for part in parts}) == 2, "each has directions of its own"
 

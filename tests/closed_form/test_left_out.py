@@ -41,7 +41,7 @@ def doubles(*rows: object) -> Tensor:
 
 
 def sums_of(x: Tensor, labels: Tensor) -> tuple[Sums, Rows]:
-    rows = Rows(x, labels, torch.Tensor.double)
+    rows = Rows(x, labels, torch.Tensor.double, torch.arange(len(x)))
     return Sums.empty(x.shape[1], CPU).grown(int(labels.max()) + 1).changed(1, rows), rows
 
 
@@ -220,7 +220,7 @@ def test_losses_are_those_of_the_rows_that_were_left_out() -> None:
 
 
 def test_wide_rows_are_left_out_of_the_narrower_model_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_out, "COLUMNS", 2)
+    monkeypatch.setattr("ipal.closed_form.sums.COLUMNS", 2)
     x, labels = torch.rand(9, 5, dtype=torch.float64), torch.arange(9) % 2
     sums, rows = sums_of(x, labels)
     found = LeftOut.empty(1, CPU).plus(sums, rows, 0, [0.1])

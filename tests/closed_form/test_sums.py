@@ -32,7 +32,7 @@ def doubles(*rows: object) -> Tensor:
 
 
 def rows(inputs: Tensor, *labels: int) -> Rows:
-    return Rows(inputs, torch.tensor(labels), lambda x: x.double())
+    return Rows(inputs, torch.tensor(labels), lambda x: x.double(), torch.arange(len(labels)))
 
 
 # Class 0 is (1, 0) and (0, 1), class 1 is (1, 1) alone.
@@ -82,7 +82,7 @@ def test_normal_equations_by_hand() -> None:
 
 def test_normal_equations_of_every_second_column_by_hand() -> None:
     x = on_grid(9, 5, 100)
-    sums = none(5).changed(1, Rows(x, torch.arange(9) % 2, torch.Tensor.double))
+    sums = none(5).changed(1, Rows(x, torch.arange(9) % 2, torch.Tensor.double, torch.arange(9)))
     whole, some = sums.normal(), sums.normal(2)
     # Columns 0, 2 and 4, each made longer by the root of 2.
     torch.testing.assert_close(mirrored(some.gram), 2 * mirrored(whole.gram)[::2, ::2])
@@ -105,7 +105,6 @@ def test_adding_changes_no_sums_that_were_there() -> None:
     before = learned()
     kept = {name: tensor.clone() for name, tensor in before.tensors().items()}
     before.grown(3).changed(-1, rows(BEE, 1))
-    before.of_classes([1])
     before.merged(before, torch.tensor([0, 1]), 2)
     before.merged(before, torch.tensor([2, 3]), 4)
     before.united(torch.tensor([0, 0]), 1)
@@ -117,7 +116,9 @@ def test_adding_changes_no_sums_that_were_there() -> None:
 def test_rows_taken_away_leave_the_bits_from_before_they_came(seed: int, size: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, labels = torch.randn(50, 7, generator=generator).double(), torch.randint(0, 3, (50,), generator=generator)
-    everything = Rows(x, labels, lambda some: size * some)  # by the bound in single or in double precision
+    everything = Rows(
+        x, labels, lambda some: size * some, torch.arange(50)
+    )  # by the bound in single or in double precision
     first, later = (some_of(everything, part) for part in torch.arange(50).split([20, 30]))
     before = none(7, 3).changed(1, first)
     after = before.changed(1, later)
@@ -136,7 +137,7 @@ def test_rows_in_any_order_and_parts_have_the_same_bits(seed: int, width: int) -
     generator = torch.Generator().manual_seed(seed)
     x = torch.nn.functional.normalize(torch.randn(40, width, generator=generator)).double()
     labels = torch.randint(0, 3, (40,), generator=generator)
-    everything = Rows(x, labels, torch.Tensor.double)
+    everything = Rows(x, labels, torch.Tensor.double, torch.arange(40))
     whole = none(width, 3).changed(1, everything)
     order = torch.randperm(40, generator=generator)
     parts, sums = order.split([1, 14, 25]), none(width, 3)
@@ -169,7 +170,7 @@ def test_united_by_hand() -> None:
     assert (found.count.tolist(), found.total.tolist()) == ([3], [[2, 2]])
     assert found.gram.tolist() == [2, 1, 1, 2]
     turned = learned().united(torch.tensor([1, 0]), 2)
-    assert_same(turned.of_classes([1, 0]), learned())
+    assert_same(turned.united(torch.tensor([1, 0]), 2), learned())
 
 
 # ------------------------------------------------------------------ as tensors

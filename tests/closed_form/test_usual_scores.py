@@ -62,7 +62,9 @@ def test_usual_scores_of_a_model_are_about_those_of_nodes_it_has_not_seen() -> N
     def drawn() -> Tensor:
         return centres[labels] + 0.8 * torch.randn(300, 20, dtype=torch.float64, generator=random)
 
-    kept = Sums.empty(20, CPU).grown(3).changed(1, Rows(drawn(), labels, torch.Tensor.double))
+    kept = (
+        Sums.empty(20, CPU).grown(3).changed(1, Rows(drawn(), labels, torch.Tensor.double, torch.arange(len(labels))))
+    )
     normal = kept.normal()
     weights = ridge_weights(factorise(normal.gram, 0.1), normal.mean)
     usual = usual_scores(normal, weights, mean_leverage(normal, 0.1))
@@ -95,7 +97,7 @@ def test_the_leverage_of_a_wide_model_is_that_of_the_narrower_one_in_it(monkeypa
     one = case(63, width=64)
     learner = one.model(one.nodes)
     seen = []
-    monkeypatch.setattr(method, "COLUMNS", 16)
+    monkeypatch.setattr("ipal.closed_form.sums.COLUMNS", 16)
     monkeypatch.setattr(method, "mean_leverage", lambda normal, ridge: seen.append(len(normal.gram)) or 0.0)
     learner.model_.method.usual(memory(learner))
     assert seen == [16]

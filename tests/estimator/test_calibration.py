@@ -202,7 +202,7 @@ def test_calibration_power_counts_tasks_by_the_known_nodes_they_stand_for() -> N
 
 
 def test_calibration_power_is_one_where_nothing_is_known() -> None:
-    assert Calibration.empty(2).power(torch.tensor([3, 4])) == 1
+    assert Calibration.empty().power(torch.tensor([3, 4])) == 1
     assert sure_of(0, [5, 5], 0.9, 0.75).power(torch.tensor([0, 0])) == 1
     # No power makes nodes right always, or less often than by chance.
     for right in (1.0, 0.4):

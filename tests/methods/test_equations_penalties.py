@@ -22,10 +22,10 @@ from ipal.methods.shared import attention as attention_module
 from ipal.methods.shared.anchored import merged_pulls, quadratic_pull
 from ipal.methods.shared.attention import attention, attention_gradient, attention_length_gradient
 from ipal.methods.twp import gradient_length
+from ipal.nn.compute import GraphCompute
 from ipal.nn.encoders import GCN
 from ipal.nn.head import Head
 from ipal.nn.network import Network
-from ipal.nn.per_node_gradients import whole_propagation
 from tests.methods.equations_support import HERE, close, graph
 from tests.nn.support import double_operators
 from tests.numbers import normal
@@ -158,7 +158,7 @@ def test_the_gradient_of_the_attention_length_over_chunks_of_edges_is_autograds(
     # Of places without an edge the logarithm is minus infinity.
     attention = (h @ h.tanh().T + torch.from_numpy(some.with_loops.toarray()).double().log()).softmax(dim=1)
     expected = torch.autograd.grad(attention.square().sum(dim=1).mean(), h)[0]
-    got = attention_gradient(h.detach(), some, whole_propagation(some, HERE))
+    got = attention_gradient(h.detach(), some, GraphCompute(HERE).propagation(some))
     torch.testing.assert_close(got, expected)
 
 

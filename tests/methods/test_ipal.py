@@ -77,7 +77,7 @@ def test_nothing_is_distilled_on_the_first_task_and_from_the_second_step_of_the_
 
 def test_virtual_features_are_mixed_by_the_papers_distribution(tiny_stream: TaskStream):
     mixing = begun(config(IPAL), tiny_stream.task(0)).context.mixing
-    values = mixing.step * np.arange(len(mixing.mass))
+    values = float(mixing.step) * np.arange(len(mixing.mass))
     assert values[-1] == pytest.approx(0.4)
     np.testing.assert_allclose(mixing.mass, beta.cdf(values, 9, 21) / beta.cdf(0.4, 9, 21), rtol=1e-9)
 

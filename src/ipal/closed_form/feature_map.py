@@ -7,11 +7,10 @@ them. The same settings and seed give the same map, which is what makes sums of 
 import hashlib
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,32 +44,26 @@ class Part:
     """Number of random ReLU features."""
 
     @property
-    def width(self) -> int:
-        return self.columns.linear + self.rectified
-
-    @property
-    def factor(self) -> float:
-        """Of the ReLU features. Projected columns were divided by a length that grows with their number."""
-        return float((2 * (self.columns.linear if self.columns.is_projected else 1) / max(1, self.rectified)) ** 0.5)
-
-    def drawn(self, rows: int) -> Tensor:
-        """The first rows of the directions of narrow features."""
-        random = np.random.default_rng((*self.columns.seed, 1))
-        # Copied to where torch begins its own memory: the bits of later products may depend on it.
-        return torch.tensor(random.standard_normal((rows, self.rectified), dtype=np.float32))
+    def random(self) -> Columns:
+        """What is drawn at random: the projection, or directions of narrow features, which are not propagated."""
+        columns = self.columns
+        return columns if columns.is_projected else replace(columns, number=self.rectified, seed=(*columns.seed, 1))
 
     @cached_property
     def directions(self) -> Tensor:
         """(features, rectified)"""
-        return self.drawn(self.columns.num_features)
+        # Copied to where torch begins its own memory: the bits of later products may depend on it.
+        return torch.tensor(self.random.drawn(self.columns.num_features))
 
     def expanded(self, x: Tensor) -> Tensor:
         """Rows of this part from propagated columns."""
         linear = self.columns.linear
-        if self.columns.is_projected:
-            return torch.cat([x[:, :linear], random_features(x[:, linear:].clone(), self.factor)], dim=1)
-        directions = self.directions.to(device=x.device, dtype=x.dtype)
-        return torch.cat([x, random_features(x @ directions, self.factor)], dim=1)
+        if self.columns.is_projected:  # and divided by a length that grows with the number of columns
+            projected, squared_length = x[:, linear:].clone(), linear
+        else:
+            projected, squared_length = x @ self.directions.to(device=x.device, dtype=x.dtype), 1
+        factor = (2 * squared_length / max(1, self.rectified)) ** 0.5
+        return torch.cat([x[:, :linear], random_features(projected, factor)], dim=1)
 
 
 @dataclass(frozen=True)
@@ -88,25 +81,15 @@ class FeatureMap:
     def parts(self) -> tuple[Part, ...]:
         """One for every restart; they share the width equally."""
         ends = [self.width * number // len(self.restarts) for number in range(len(self.restarts) + 1)]
-        return tuple(
-            self._part(end - begin, restart, number)
-            for number, (begin, end, restart) in enumerate(zip(ends, ends[1:], self.restarts, strict=False))
-        )
-
-    def _part(self, width: int, restart: float, number: int) -> Part:
-        narrow = self.num_features <= width // 2
-        linear = self.num_features if narrow else width // 2
-        propagated_columns = linear if narrow else width
-        columns = Columns(
-            self.num_features,
-            propagated_columns,
-            not narrow,
-            linear,
-            self.steps,
-            restart,
-            (self.seed, number),
-        )
-        return Part(columns, width - linear)
+        features, found = self.num_features, []
+        for number, restart in enumerate(self.restarts):
+            width = ends[number + 1] - ends[number]
+            linear = min(features, width // 2)
+            is_wide = linear < features
+            seed = (self.seed, number)
+            columns = Columns(features, width if is_wide else linear, is_wide, linear, self.steps, restart, seed)
+            found.append(Part(columns, width - linear))
+        return tuple(found)
 
     @property
     def columns(self) -> tuple[Columns, ...]:
@@ -143,7 +126,5 @@ class FeatureMap:
         """
         digest = hashlib.sha256(f"{self.width} {self.steps} {self.restarts}".encode())
         for part in self.parts:
-            some = min(8, self.num_features)
-            drawn = part.columns.drawn(some) if part.columns.is_projected else part.drawn(some).numpy()
-            digest.update(drawn.tobytes())
+            digest.update(part.random.drawn(min(8, self.num_features)).tobytes())
         return digest.hexdigest()[:16]

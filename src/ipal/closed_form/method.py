@@ -18,17 +18,8 @@ from torch import Tensor
 
 from ipal.backend.checks import check_counts, require
 from ipal.backend.propagated import settled
-from ipal.closed_form.feature_map import ROWS_AT_ONCE, FeatureMap
-from ipal.closed_form.ridge import (
-    COLUMNS,
-    RIDGES,
-    LeftOut,
-    check_left_out,
-    factorise,
-    left_out_scores,
-    products_by_factor,
-    ridge_weights,
-)
+from ipal.closed_form.feature_map import FeatureMap
+from ipal.closed_form.ridge import RIDGES, LeftOut, factorise, left_out_scores, products_by_factor, ridge_weights
 from ipal.closed_form.sums import Normal, Rows, Sums, mirrored, rounded
 from ipal.config import MOST_LAYERS, Restart, TestGraph
 from ipal.data.graph import Derives, Graph
@@ -47,8 +38,7 @@ SQUARES = 4
 """Square matrices of the width that are there at once, at most, besides the sums."""
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
+class Solved(NamedTuple):
     """What follows from the sums."""
 
     weights: Tensor
@@ -139,18 +129,15 @@ class Analytic(OnePass):
     # ------------------------------------------------------------------ learning
 
     def init(self, space: Space) -> SumsMemory:
-        self.check_setup(space.test_graph)
         if space.device.type == "cpu":
             squares = 16 * self.width**2  # the matrix that is solved, and its factor
             free_memory.need(squares, f"A closed form of {self.width} columns", "set a smaller analytic.width")
-        runtime = space.compute.runtime
         steps, restarts = settled(self.steps, self.restart, space.test_graph)
-        made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime)
+        made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, space.compute.runtime)
         empty = LeftOut.empty(len(self.ridges), space.device)
         return SumsMemory(made, Sums.empty(self.width, space.device), empty, 0)
 
     def end_task(self, network: None, memory: SumsMemory, context: TaskContext, rng: torch.Generator) -> SumsMemory:
-        self.check_classes(context.classes)
         rows = self._rows(memory, context.task)
         sums = memory.sums.grown(context.classes).changed(1, rows)
         left_out = memory.left_out.plus(sums, rows, memory.tasks, self.ridges)
@@ -174,13 +161,12 @@ class Analytic(OnePass):
 
     def usual(self, memory: SumsMemory) -> Usual:
         """What scores of unseen nodes are like by the sums alone; see `usual_scores`."""
+        return memory.derived("usual", None, lambda: self._usual(memory))
 
-        def made() -> Usual:
-            solved, step = self.solved(memory), max(1, self.width // COLUMNS)
-            leverage = mean_leverage(memory.sums.normal(step), solved.ridge)  # of a narrower model, which is faster
-            return usual_scores(memory.sums.normal(), solved.weights, leverage)
-
-        return memory.derived("usual", None, made)
+    def _usual(self, memory: SumsMemory) -> Usual:
+        solved, sums = self.solved(memory), memory.sums
+        leverage = mean_leverage(sums.normal(sums.step), solved.ridge)  # of the narrower model, which is faster
+        return usual_scores(sums.normal(), solved.weights, leverage)
 
     def chosen(self, memory: SumsMemory) -> dict[str, Any]:
         return {"steps": memory.map.steps, "restart": memory.map.restarts, "ridge": self.solved(memory).ridge}
@@ -221,8 +207,8 @@ class Analytic(OnePass):
 
     def embed(self, memory: SumsMemory, graph: Graph, compute: Compute) -> Tensor:
         # As they are added up: an audit looks for these rows in the sums.
-        rows = torch.split(memory.map.propagated(graph), ROWS_AT_ONCE)
-        return torch.cat([rounded(memory.map.expanded(some)).float() for some in rows])
+        rows = memory.map.propagated(graph)
+        return compute.by_rows(lambda some: rounded(memory.map.expanded(some)).float(), rows)
 
     def forward(self, memory: SumsMemory, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         rows, weights = compute.rows(graph, memory.map), self.solved(memory).weights.float()
@@ -235,8 +221,7 @@ class Analytic(OnePass):
 
     def usual_margins(self, memory: SumsMemory) -> UsualMargins:
         usual, scale = self.usual(memory), self.solved(memory).scale
-        own = scale * margins(usual.mean).diagonal()
-        return UsualMargins(own, scale * usual.spread)
+        return UsualMargins(scale * margins(usual.mean).diagonal(), scale * usual.spread)
 
     def novelty(
         self, memory: SumsMemory, scores: Tensor, graph: Graph, rows: Tensor | None, compute: Compute
@@ -247,12 +232,10 @@ class Analytic(OnePass):
 
     def left_out(self, memory: SumsMemory, task: Task, some: Tensor, compute: Compute) -> Tensor:
         rows, normal = self._rows(memory, task), memory.sums.normal()
-        lower = factorise(normal.gram, self.solved(memory).ridge)
-        left = torch.cat([piece for piece, _ in rows.pieces(some.to(rows.labels.device))])
-        products = products_by_factor(left, normal, lower)
-        scores = left_out_scores(products, rows.labels[some.to(rows.labels.device)], normal)
-        check_left_out(scores)
-        return scores
+        some = some.to(rows.labels.device)
+        left = torch.cat([piece for piece, _ in rows.pieces(some)])
+        products = products_by_factor(left, normal, factorise(normal.gram, self.solved(memory).ridge))
+        return left_out_scores(products, rows.labels[some], normal)
 
     def statistics(self, memory: SumsMemory) -> Sums:
         return memory.sums
@@ -263,14 +246,12 @@ class Analytic(OnePass):
     # ------------------------------------------------------------------ what sums allow, all exact
 
     def addressed(self, memory: SumsMemory) -> dict[str, Any]:
-        """Settings that must agree for sums to be added; defaults as they came out."""
         walk = {"steps": memory.map.steps, "restart": memory.map.restarts}
         return {"width": self.width, **walk, "ridge": self.ridge}
 
     def merged(self, memory: SumsMemory, other: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
-        """With the sums of another model, whose classes are to be at these places."""
         self.check_classes(classes)
-        sums = memory.sums.merged(other.sums.to(memory.sums.count.device), places, classes)
+        sums = memory.sums.merged(other.sums, places, classes)
         left_out = memory.left_out.merged(other.left_out, places, memory.tasks)
         return replace(memory, sums=sums, left_out=left_out, tasks=memory.tasks + other.tasks)
 
@@ -279,9 +260,9 @@ class Analytic(OnePass):
         return replace(memory, sums=sums, left_out=left_out)
 
     def of_classes(self, memory: SumsMemory, classes: Sequence[int]) -> SumsMemory:
-        places = torch.full_like(memory.sums.count, -1)
+        places = torch.zeros_like(memory.sums.count)  # of the others, too: they are empty, and add nothing
         places[list(classes)] = torch.arange(len(classes), device=places.device)
-        return replace(memory, sums=memory.sums.of_classes(classes), left_out=memory.left_out.moved(places))
+        return self.merge_classes(memory, places, len(classes))
 
     def without_tasks(self, memory: SumsMemory, tasks: Sequence[Task], first: int, compute: Compute) -> SumsMemory:
         sums = memory.sums

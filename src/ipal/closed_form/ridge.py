@@ -7,7 +7,7 @@ ridge and the scale with the least sum over classes are used. No validation node
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import torch
@@ -45,8 +45,6 @@ SCALES = tuple(2 ** (power / 2) for power in range(-2, 15))
 FIRST_SCALE = 8.0
 NEAR = 1.01
 """A loss of so many times the least is as good."""
-COLUMNS = 1024
-"""Of the narrower model."""
 MOST_ROWS = 1024
 """That are left out of one batch."""
 
@@ -93,11 +91,8 @@ def products_by_ridge(rows: Tensor, normal: Normal, ridges: Sequence[float]) -> 
     """For many ridges, by one eigendecomposition."""
     values, vectors = torch.linalg.eigh(normal.gram, UPLO="L")
     x, mean = rows @ vectors, vectors.T @ normal.mean
-    found = []
-    for ridge in ridges:
-        inverse = 1 / (values.clamp_min(0) + ridge)
-        found.append(Products(x.square() @ inverse, (x * inverse) @ mean, (mean.T * inverse) @ mean))
-    return found
+    inverses = [1 / (values.clamp_min(0) + ridge) for ridge in ridges]
+    return [Products(x.square() @ one, (x * one) @ mean, (mean.T * one) @ mean) for one in inverses]
 
 
 def products_by_factor(rows: Tensor, normal: Normal, lower: Tensor) -> Products:
@@ -149,11 +144,11 @@ class LeftOut:
         some = spaced(rows.labels, sums.count)
         if not len(some):
             return self
-        step = max(1, sums.width // COLUMNS)
+        labels, step, normal = rows.labels[some], sums.step, sums.normal(sums.step)
         left = torch.cat([piece[:, ::step] for piece, _ in rows.pieces(some)]) * step**0.5
-        labels, normal = rows.labels[some], sums.normal(step)
         scores = [left_out_scores(one, labels, normal) for one in products_by_ridge(left, normal, ridges)]
-        check_left_out(torch.stack(scores))
+        if not torch.stack(scores).isfinite().all():
+            raise NonFiniteError("the leave-one-out scores of training nodes are NaN or infinite")
         losses = torch.stack([log_losses(one, labels, SCALES).T for one in scores], dim=1)
         places, at = torch.unique(labels, return_inverse=True)
         loss = losses.new_zeros(len(places), *losses.shape[1:]).index_add(0, at, losses)
@@ -174,36 +169,20 @@ class LeftOut:
         return ridges[ridge], interpolated(mean[ridge].tolist(), int(mean[ridge].argmin()))
 
     def before(self, task: int) -> Self:
-        """Of the tasks before this one."""
-        return self._where(self.task < task)
+        some = self.task < task
+        return type(self)(self.task[some], self.place[some], self.loss[some], self.count[some])
 
     def moved(self, places: Tensor) -> Self:
-        """Class i is now class `places[i]`; gone where that is negative."""
-        place = places.to(self.place)[self.place]
-        return type(self)(self.task, place, self.loss, self.count)._where(place >= 0)
+        """Class i is now class `places[i]`."""
+        return replace(self, place=places[self.place])
 
     def merged(self, other: Self, places: Tensor, tasks: int) -> Self:
         """With those of another model, whose classes are to be at these places, after so many tasks."""
-        theirs = other.moved(places)
-        return self._and(
-            theirs.task.to(self.task) + tasks,
-            theirs.place.to(self.place),
-            theirs.loss.to(self.loss),
-            theirs.count.to(self.count),
-        )
+        return self._and(other.task + tasks, places[other.place], other.loss, other.count)
 
     def _and(self, *more: Tensor) -> Self:
         mine = (self.task, self.place, self.loss, self.count)
         return type(self)(*(torch.cat(pair) for pair in zip(mine, more, strict=True)))
-
-    def _where(self, some: Tensor) -> Self:
-        return type(self)(self.task[some], self.place[some], self.loss[some], self.count[some])
-
-
-def check_left_out(scores: Tensor) -> None:
-    """Refuse leave-one-out scores that are no numbers."""
-    if not bool(torch.isfinite(scores).all()):
-        raise NonFiniteError("the leave-one-out scores of training nodes are NaN or infinite")
 
 
 def spaced(labels: Tensor, count: Tensor) -> Tensor:

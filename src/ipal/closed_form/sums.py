@@ -5,7 +5,7 @@ fixed grid before they are added up: all sums are whole numbers of a unit, the s
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -18,6 +18,8 @@ from ipal.methods.shared.propagated_features import picked
 
 PANEL = 256
 """Columns of one panel."""
+COLUMNS = 1024
+"""Of the narrower model, whose columns are some of all."""
 
 
 def numbers(width: int) -> int:
@@ -49,12 +51,12 @@ def add_products(half: Tensor, rows: Tensor) -> None:
 
 def square(half: Tensor, width: int, step: int = 1) -> Tensor:
     """The matrix of every `step`-th row and column, of which only the lower half is meant."""
-    wanted = torch.arange(0, width, step, device=half.device)
-    found = half.new_zeros(len(wanted), len(wanted))
+    size = -(-width // step)
+    found = half.new_zeros(size, size)
     for begin, panel in panels(half, width):
         first, end = (-(-edge // step) for edge in (begin, begin + panel.shape[1]))
-        some = panel if step == 1 else panel[wanted[first:] - begin][:, wanted[first:end] - begin]
-        found[first:, first:end] = some
+        skipped = first * step - begin
+        found[first:, first:end] = panel[skipped::step, skipped::step]
     return found
 
 
@@ -117,20 +119,13 @@ class Rows:
     labels: Tensor
     """The class of each row, as the learner numbers it."""
     expand: Callable[[Tensor], Tensor]
-    nodes: Tensor | None = None
-    """Which of the inputs are meant; all of them where None."""
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def taken(self, some: Tensor) -> Tensor:
-        """The inputs of some rows."""
-        return picked(self.inputs, some if self.nodes is None else self.nodes[some])
+    nodes: Tensor
+    """Which of the inputs are meant."""
 
     def pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows (float64, rounded) and labels of the chosen ones, some at a time."""
         for some in torch.split(chosen, ROWS_AT_ONCE):
-            yield rounded(self.expand(self.taken(some))), self.labels[some]
+            yield rounded(self.expand(picked(self.inputs, self.nodes[some]))), self.labels[some]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +180,11 @@ class Sums:
         return self.total.shape[1]
 
     @property
+    def step(self) -> int:
+        """Every so many-th column is one of the narrower model."""
+        return max(1, self.width // COLUMNS)
+
+    @property
     def mean(self) -> Tensor:
         """(classes, width)"""
         return self.total / self.count.clamp_min(1)[:, None]
@@ -196,8 +196,6 @@ class Sums:
         gram = ((mean.T * k) @ mean).add_(square(self.gram, self.width, step), alpha=f * step)
         return Normal(gram, mean.T, self.count, f, k)
 
-    # ------------------------------------------------------------------ rows come and go
-
     def grown(self, classes: int) -> Self:
         """With room for more classes, empty ones."""
         more, pad = classes - len(self.count), torch.nn.functional.pad
@@ -206,36 +204,27 @@ class Sums:
     def changed(self, sign: Literal[-1, 1], rows: Rows) -> Self:
         """With rows, or without rows that are sure to have been learned."""
         total, gram = torch.zeros_like(self.total), torch.zeros_like(self.gram)
-        for piece, labels in rows.pieces(torch.arange(len(rows), device=rows.labels.device)):
+        for piece, labels in rows.pieces(torch.arange(len(rows.labels), device=rows.labels.device)):
             total.index_add_(0, labels, piece)
             for part in exact_parts(piece):
                 add_products(gram, part)
         count = self.count + sign * torch.bincount(rows.labels, minlength=len(self.count))
         return type(self)(count, torch.add(self.total, total, alpha=sign), torch.add(self.gram, gram, alpha=sign))
 
-    # ------------------------------------------------------------------ classes come and go
-
     def merged(self, other: Self, places: Tensor, classes: int) -> Self:
         """With the sums of another model, whose classes are to be at these places."""
-        grown = self.grown(classes)
-        count, total = grown.count.index_add(0, places, other.count), grown.total.index_add(0, places, other.total)
-        return type(self)(count, total, self.gram + other.gram)
+        mine, theirs = self.grown(classes), other.united(places, classes)
+        return type(self)(mine.count + theirs.count, mine.total + theirs.total, self.gram + other.gram)
 
     def united(self, places: Tensor, classes: int) -> Self:
         """So many classes, drawn together: class i is a part of class `places[i]`."""
-        return self.empty(self.width, self.total.device).merged(self, places, classes)
-
-    def of_classes(self, classes: Iterable[int]) -> Self:
-        """Some classes, in this order; the others must be empty."""
-        some = list(classes)
-        return replace(self, count=self.count[some], total=self.total[some])
+        count, total = self.count.new_zeros(classes), self.total.new_zeros(classes, self.width)
+        return replace(self, count=count.index_add(0, places, self.count), total=total.index_add(0, places, self.total))
 
     @property
     def products(self) -> Tensor:
         """The sum of products of all rows, as a whole matrix."""
         return mirrored(square(self.gram, self.width))
-
-    # ------------------------------------------------------------------ as tensors
 
     def tensors(self) -> dict[str, Tensor]:
         """Sums of products in whole numbers of their unit, of 32 bits where that is enough."""
@@ -245,16 +234,11 @@ class Sums:
 
     def of_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         """Sums of this width from what `tensors` gave."""
-        for name in ("count", "total", "gram"):
-            require(name in tensors, f"'sums.{name}' is missing")
-        count, total, gram = (tensors[name] for name in ("count", "total", "gram"))
-        classes, kinds = count.numel(), (torch.int32, torch.int64)
-        shapes = {"count": (classes,), "total": (classes, self.width), "gram": (numbers(self.width),)}
-        check_shapes(tensors, shapes.items())
-        holds = total.dtype == torch.float64 and count.dtype == torch.int64 and gram.dtype in kinds
+        given = {f"sums.{name}": tensor for name, tensor in tensors.items()}
+        classes = tensors.get("count", self.count).numel()
+        shapes = {"sums.count": (classes,), "sums.total": (classes, self.width), "sums.gram": (numbers(self.width),)}
+        check_shapes(given, shapes.items())
+        count, total, gram = (given[name] for name in shapes)
+        holds = total.dtype == torch.float64 and count.dtype == torch.int64 and gram.dtype in (torch.int32, torch.int64)
         require(holds, "its sums hold numbers of another kind")
         return type(self)(count, total, gram.double() * grid(self.width) ** 2)
-
-    def to(self, device: torch.device) -> Self:
-        """The same on a device."""
-        return type(self)(self.count.to(device), self.total.to(device), self.gram.to(device))

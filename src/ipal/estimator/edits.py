@@ -23,6 +23,7 @@ from ipal.estimator.history import Event
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, begin_learning, model_of
 from ipal.methods.base import Forgets, MergesClasses, MergesModels
+from ipal.state.value import leaves, rebuilt
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
@@ -361,14 +362,16 @@ def merge_models(one: Learner, other: Learner) -> Learner:
         raise DataError(f"These models cannot be merged: both learned {len(both)} graph(s), which would count twice.")
     labels = list(dict.fromkeys([*mine.labels, *theirs.labels]))
     places = torch.tensor([labels.index(label) for label in theirs.labels], device=mine.device)
-    memory = method.merged(mine.state.memory, theirs.state.memory, places, len(labels))
+    there = theirs.state.memory
+    here = rebuilt(there, (tensor.to(mine.device) for tensor in leaves(there)))
+    memory = method.merged(mine.state.memory, here, places, len(labels))
     shown_there = theirs.calibration.united(places, len(labels))
     shown_there = replace(shown_there, task=shown_there.task + len(mine.lessons))
     event = Event.of("merged models", theirs.labels, time=history.now())
     whole = replace(
         mine,
         state=replace(mine.state, memory=memory, classes=tuple(labels)),
-        calibration=mine.calibration.padded(len(labels)).plus(shown_there),
+        calibration=mine.calibration.plus(shown_there),
         directed=mine.directed or theirs.directed,
         history=(*history.sealed((*mine.history, *theirs.history)), event),
     )

@@ -22,11 +22,11 @@ from torch import Tensor
 from ipal.config import EncoderConfig, TestGraph, TrainConfig
 
 if TYPE_CHECKING:
+    from ipal.backend.batches import Batch as Batch
     from ipal.data.graph import Graph
     from ipal.data.task import Task
     from ipal.nn.compute import GraphCompute
     from ipal.nn.head import Head
-    from ipal.nn.network import Batch as Batch
     from ipal.nn.network import Network as Network
 
     Compute = GraphCompute

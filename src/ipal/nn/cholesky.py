@@ -5,8 +5,6 @@ from torch import Tensor
 
 from ipal.errors import NonFiniteError
 
-SUMS = "the sums over nodes"
-
 
 def mean_diagonal(matrix: Tensor) -> Tensor:
     """The size of a matrix. One where it is zero but for rounding: denormal numbers may be flushed."""
@@ -15,7 +13,7 @@ def mean_diagonal(matrix: Tensor) -> Tensor:
     return torch.where(size > numbers.tiny / numbers.eps, size, 1.0)
 
 
-def shifted_cholesky(matrix: Tensor, shift: Tensor | float, what: str = SUMS) -> tuple[Tensor, bool]:
+def shifted_cholesky(matrix: Tensor, shift: Tensor | float, what: str = "the sums over nodes") -> tuple[Tensor, bool]:
     """Cholesky factor of a symmetric matrix plus shift * I, and whether there is none."""
     shifted = matrix.tril()
     if not torch.isfinite(shifted.sum()):

@@ -1,7 +1,7 @@
 """What methods compute on whole tasks and graphs, on the device of a run."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -21,7 +21,7 @@ from ipal.errors import ConfigError
 from ipal.nn.embed import embeddings
 from ipal.nn.encoders import Encoder
 from ipal.nn.network import Network
-from ipal.nn.per_node_gradients import Size, network_importance, whole_propagation
+from ipal.nn.per_node_gradients import Size, network_importance
 
 ROWS_AT_ONCE = 4096
 
@@ -58,7 +58,7 @@ class GraphCompute:
 
         def made() -> NDArray[np.float32]:
             found = self.runtime.budget.room((graph.num_nodes, graph.num_features), np.float32)
-            for begin, block in self._blocks(graph, steps, restart):
+            for begin, block in blocks(graph, steps, restart, self.runtime, dtype=torch.float32):
                 found[:, begin : begin + block.shape[1]] = block.cpu()
             return found
 
@@ -69,7 +69,7 @@ class GraphCompute:
 
         def made() -> Tensor:
             squares = torch.zeros(graph.num_nodes, dtype=torch.float64, device=self.device)
-            for _, block in self._blocks(graph, steps, restart):
+            for _, block in blocks(graph, steps, restart, self.runtime, dtype=torch.float32):
                 squares += block.square().sum(dim=1)
             return squares.sqrt_().clamp_min_(1e-12).float()
 
@@ -77,7 +77,8 @@ class GraphCompute:
 
     def products(self, graph: Graph, weights: Tensor, steps: int, restart: float) -> Tensor:
         """The rows that `propagated` gives times (classes x features) weights; (P X) W as P (X W), for speed."""
-        return torch.cat([block for _, block in self._blocks(graph, steps, restart, weights.T)], dim=1)
+        found = blocks(graph, steps, restart, self.runtime, weights.T, torch.float32)
+        return torch.cat([block for _, block in found], dim=1)
 
     def class_sums(self, task: Task, classes: int, steps: int, restart: float) -> Tensor:
         """Sums by class of the rows that `propagated` gives for a task's training nodes, (classes, features).
@@ -99,11 +100,6 @@ class GraphCompute:
                 sums += some.T @ (weights[begin : begin + ROWS_AT_ONCE] / np.where(lengths > 0, lengths, 1))
         return torch.from_numpy(sums.T).float().contiguous().to(self.device)
 
-    def _blocks(
-        self, graph: Graph, steps: int, restart: float, directions: Tensor | None = None
-    ) -> Iterator[tuple[int, Tensor]]:
-        return blocks(graph, steps, restart, self.runtime, directions, torch.float32)
-
     def rows(self, graph: Graph, source: RowSource) -> Tensor:
         """Fixed rows of propagated and projected features."""
         return source.propagated(graph)
@@ -114,11 +110,12 @@ class GraphCompute:
 
     def first_layer(self, network: Network, graph: Graph) -> Tensor:
         """What the first layer gives for every node of a graph, before its activation; with gradient."""
-        return network.encoder.first_layer(operators(graph, self.runtime, network.encoder.needs))
+        encoder = network.encoder
+        return encoder.layer(operators(graph, self.runtime, encoder.needs).first, encoder.layers()[0])
 
     def propagation(self, graph: Graph) -> SparseMatrix:
-        """The propagation matrix of a graph."""
-        return whole_propagation(graph, self.runtime)
+        """D^-1/2 (A + I) D^-1/2 of all nodes."""
+        return operators(graph, self.runtime).blocks[0].aggregation["symmetric"].matrix
 
 
 class TensorCompute(ABC):

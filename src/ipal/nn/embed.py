@@ -23,26 +23,21 @@ from ipal.system.memory_budget import Budget
 VALUES_AT_ONCE = 2**24
 
 
+@torch.no_grad()
 def embeddings(encoder: Encoder, of: Graph | Task, runtime: Runtime) -> Tensor:
     """Of all nodes of a graph, or of a task's training nodes, in their order."""
-    with torch.no_grad():
-        graph = of.graph if isinstance(of, Task) else of
-        rows = propagated_rows(graph, runtime, encoder.needs)
-        is_near = rows is None or rows.device == runtime.device
-        if is_near and fits(graph, runtime.budget):
-            found: Tensor = encoder(operators(of, runtime, encoder.needs))
-            return found
-        if rows is not None:
-            return by_rows(encoder, rows, None if isinstance(of, Graph) else torch.from_numpy(of.nodes), runtime)
-        everywhere = by_layers(encoder, graph, runtime.device)
-        return everywhere[torch.from_numpy(of.nodes).to(runtime.device)] if isinstance(of, Task) else everywhere
-
-
-def by_rows(encoder: Encoder, rows: Tensor, nodes: Tensor | None, runtime: Runtime) -> Tensor:
-    """Of all nodes or of some, from rows of their own alone, some nodes at a time."""
-    nodes = torch.arange(len(rows)) if nodes is None else nodes
-    pieces = torch.split(nodes, max(1, VALUES_AT_ONCE // rows.shape[1]))
-    return torch.cat([encoder(of_rows(picked(rows, some, runtime.device))) for some in pieces])
+    graph = of.graph if isinstance(of, Task) else of
+    rows = propagated_rows(graph, runtime, encoder.needs)
+    is_near = rows is None or rows.device == runtime.device
+    if is_near and fits(graph, runtime.budget):
+        found: Tensor = encoder(operators(of, runtime, encoder.needs))
+        return found
+    nodes = torch.from_numpy(of.nodes) if isinstance(of, Task) else torch.arange(graph.num_nodes)
+    if rows is not None:
+        pieces = torch.split(nodes, max(1, VALUES_AT_ONCE // rows.shape[1]))
+        return torch.cat([encoder(of_rows(picked(rows, some, runtime.device))) for some in pieces])
+    everywhere = by_layers(encoder, graph, runtime.device)
+    return everywhere[nodes.to(runtime.device)] if isinstance(of, Task) else everywhere
 
 
 def by_layers(encoder: Encoder, graph: Graph, device: torch.device) -> Tensor:
@@ -112,20 +107,14 @@ def fits(graph: Graph, budget: Budget) -> bool:
     Never those of a graph with more entries than a sparse product takes.
     """
     features = graph.x.nnz if isinstance(graph.x, sp.csr_array) else 0
-    if max(graph.num_edges + graph.num_nodes, features) > MOST_ENTRIES:
-        return False
-    return budget.admits(graph, operators_bytes(graph))
+    takes = max(graph.num_edges + graph.num_nodes, features) <= MOST_ENTRIES
+    return takes and budget.admits(graph, operators_bytes(graph, graph.num_nodes, graph.num_edges))
 
 
-def operators_bytes(graph: Graph, nodes: int | None = None, edges: int | None = None) -> int:
-    """What the propagation matrix, as SciPy and as torch keep it, and the propagated features take.
-
-    Of the whole graph, or of a part of it with so many nodes and edges.
-    """
-    nodes = graph.num_nodes if nodes is None else nodes
-    entries = nodes + (graph.num_edges if edges is None else edges)
+def operators_bytes(graph: Graph, nodes: int, edges: int) -> int:
+    """What propagation matrix (SciPy's and torch's) and propagated features take, of so many nodes of a graph."""
     # SciPy's indices and values, torch's copy of the indices; and the transpose, where it is another matrix.
     an_entry = 12 if graph.symmetric else 20
     x = graph.x
     values = 4 * x.nnz // max(1, graph.num_nodes) if isinstance(x, sp.csr_array) else graph.num_features
-    return an_entry * entries + 4 * nodes * int(values)
+    return an_entry * (nodes + edges) + 4 * nodes * int(values)

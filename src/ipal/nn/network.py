@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from torch import Tensor, nn
 
-from ipal.backend.batches import Batch as Batch
 from ipal.backend.operators import Operators
 from ipal.nn.encoders import Encoder
 from ipal.nn.head import Head
@@ -38,8 +37,7 @@ class Network(nn.Module):
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> "Network":
         """A copy with other values of its parameters."""
         other = copy.deepcopy(self)
-        for name, parameter in other.named_parameters():
-            parameter.data.copy_(parameters[name])
+        other.load_state_dict(dict(parameters))
         return other
 
 

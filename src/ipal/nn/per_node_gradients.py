@@ -17,7 +17,7 @@ from torch import Tensor
 from ipal.backend.batches import Fanout, around
 from ipal.backend.operators import of_rows, operators, picked, propagated_rows
 from ipal.backend.runtime import Runtime
-from ipal.backend.sparse import SparseMatrix, bags
+from ipal.backend.sparse import bags
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.nn.encoders import APPNP, GCN, Encoder
@@ -51,20 +51,16 @@ def network_importance(
     total = {}
     for index, g in enumerate(torch.split(output_gradient, [len(block) for block in head.weights], dim=1)):
         total[f"head.weights.{index}"], total[f"head.biases.{index}"] = size(g).T @ size(f), size(g).sum(dim=0)
-    found = _of_encoder(encoder, task, output_gradient @ head.weight, size, runtime)
-    total |= {f"encoder.{name}": value for name, value in found.items()}
-    return {name: total[name] / len(f) for name, _ in network.named_parameters()}
-
-
-def _of_encoder(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
-    """Sum over training nodes; `g` is the derivative of each node's scalar with respect to its embedding."""
-    layer = type(encoder).layer  # a subclass may compute something else
+    g, layer = output_gradient @ head.weight, type(encoder).layer  # a subclass may compute something else
     if isinstance(encoder, APPNP) and layer is APPNP.layer:
         rows = picked(encoder.rows.of(task.graph, runtime), torch.from_numpy(task.nodes), g.device)
-        return _of_single_rows(encoder, rows, g, size)
-    if isinstance(encoder, GCN) and layer is GCN.layer and encoder.num_layers == 2:
-        return _of_two_convolutions(encoder, task, g, size, runtime)
-    return _node_by_node(encoder, task, g, size, runtime)
+        found = _of_single_rows(encoder, rows, g, size)
+    elif isinstance(encoder, GCN) and layer is GCN.layer and encoder.num_layers == 2:
+        found = _of_two_convolutions(encoder, task, g, size, runtime)
+    else:
+        found = _node_by_node(encoder, task, g, size, runtime)
+    total |= {f"encoder.{name}": value for name, value in found.items()}
+    return {name: total[name] / len(f) for name, _ in network.named_parameters()}
 
 
 @torch.enable_grad()
@@ -78,15 +74,14 @@ def _activated(encoder: Encoder, number: int, hidden: Tensor) -> tuple[Tensor, T
 
 def _of_single_rows(encoder: Encoder, rows: Tensor, g: Tensor, size: Size) -> dict[str, Tensor]:
     """Where layers are products of a node's own row."""
-    inputs, slopes, total = [rows], list[Tensor](), dict[str, Tensor]()
-    for number, p in enumerate(encoder.layers()):
-        after, slope = _activated(encoder, number, inputs[-1] @ p["weights"] + p["biases"])
-        inputs.append(after)
-        slopes.append(slope)
-    for number in reversed(range(encoder.num_layers)):
-        g = g * slopes[number]
-        total |= {f"weights.{number}": size(inputs[number]).T @ size(g), f"biases.{number}": size(g).sum(dim=0)}
-        g = g @ encoder.weights[number].T
+    hidden, inputs, computed, total = rows, list[Tensor](), list[Tensor](), dict[str, Tensor]()
+    with torch.enable_grad():
+        for number, p in enumerate(encoder.layers()):
+            inputs.append(hidden.detach())
+            computed.append(hidden @ p["weights"] + p["biases"])
+            hidden = encoder.activated(computed[-1] * 1, p, is_last=number == encoder.num_layers - 1)
+    for number, own in enumerate(torch.autograd.grad(hidden, computed, g)):
+        total |= {f"weights.{number}": size(inputs[number]).T @ size(own), f"biases.{number}": size(own).sum(dim=0)}
     return total
 
 
@@ -100,13 +95,15 @@ def _of_two_convolutions(encoder: GCN, task: Task, g: Tensor, size: Size, runtim
     where p are propagated features and s the slopes of the activation. Where the slopes of all neighbours are one, T
     is a row of A p, and where they are zero, nothing: only pairs (i, k) with other slopes are taken one by one.
     """
-    a, nodes = whole_propagation(task.graph, runtime), torch.from_numpy(task.nodes).to(g.device)
-    hidden, slope = _activated(encoder, 0, encoder.first_layer(operators(task.graph, runtime)))
+    whole, nodes = operators(task.graph, runtime), torch.from_numpy(task.nodes).to(g.device)
+    a, (first, second) = whole.blocks[0].aggregation["symmetric"].matrix, encoder.layers()
+    hidden, slope = _activated(encoder, 0, encoder.layer(whole.first, first))
     carried = a.matmul(hidden)[nodes]
-    g = g * _activated(encoder, 1, carried @ encoder.weights[1] + encoder.biases[1])[1]
-    u, reach = g @ encoder.weights[1].T, a.picked(nodes)
-    degree, bias, weight = reach.indptr.diff(), u * reach.matmul(slope), torch.zeros_like(encoder.weights[0].T)
-    positive = size is torch.abs and all(bool((part >= 0).all()) for part in (a.values, _values(task.graph.x)))
+    g = g * _activated(encoder, 1, carried @ second["weights"] + second["biases"])[1]
+    u, reach = g @ second["weights"].T, a.picked(nodes)
+    degree, bias, weight = reach.indptr.diff(), u * reach.matmul(slope), torch.zeros_like(first["weights"].T)
+    x = task.graph.x.data if isinstance(task.graph.x, sp.csr_array) else task.graph.x
+    positive = size is torch.abs and bool((a.values >= 0).all()) and bool((x >= 0).all())
     if positive:  # so is T, whose absolute values are then a product of matrices
         spread = (slope * reach.transposed().matmul(u.abs())).cpu().numpy()
         weight = torch.from_numpy(_dense((task.graph.normalised.T @ spread).T @ task.graph.x)).to(g.device)
@@ -117,8 +114,9 @@ def _of_two_convolutions(encoder: GCN, task: Task, g: Tensor, size: Size, runtim
         pairs = own.picked(place)
         of_unit = unit.repeat_interleave(pairs.indptr.diff(), output_size=len(pairs.indices))
         values, sizes = pairs.values * slope[pairs.indices, of_unit], size(u[some])
+        rows = task.graph.normalised[task.nodes[some.cpu().numpy()]]
         for columns, p in _propagated(task.graph):
-            ap, p = (torch.from_numpy(one).to(g.device) for one in (_dense(_rows(task, some) @ p), _dense(p)))
+            ap, p = (torch.from_numpy(_dense(one)).to(g.device) for one in (rows @ p, p))
             weight[:, columns] += (sizes * on).T @ size(ap)
             cuts = [*range(0, len(unit), max(1, AT_ONCE // p.shape[1])), len(unit)]
             for (begin, end), (first, last) in zip(pairwise(cuts), pairwise(pairs.indptr[cuts].tolist()), strict=True):
@@ -139,15 +137,6 @@ def _groups(ascending: Tensor) -> tuple[slice, Tensor]:
     low, high = int(ascending[0]), int(ascending[-1]) + 1
     numbers = torch.arange(low, high + 1, device=ascending.device)
     return slice(low, high), torch.searchsorted(ascending, numbers, out_int32=True)
-
-
-def _values(x: Any) -> np.ndarray:
-    return np.asarray(x.data if sp.issparse(x) else x)
-
-
-def _rows(task: Task, some: Tensor) -> sp.csr_array:
-    """Of the propagation matrix, those of some training nodes."""
-    return task.graph.normalised[task.nodes[some.cpu().numpy()]]
 
 
 def _propagated(graph: Graph) -> Iterator[tuple[slice, Any]]:
@@ -185,8 +174,3 @@ def _node_by_node(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: 
         for sums, part in zip(total.values(), found, strict=True):
             sums += size(part)
     return total
-
-
-def whole_propagation(graph: Graph, runtime: Runtime) -> SparseMatrix:
-    """D^-1/2 (A + I) D^-1/2 of all nodes."""
-    return operators(graph, runtime).blocks[0].aggregation["symmetric"].matrix

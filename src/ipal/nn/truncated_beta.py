@@ -25,11 +25,6 @@ class TruncatedBeta:
     device: torch.device
     points: int = 8192
 
-    @property
-    def step(self) -> float:
-        """Between two points of the table."""
-        return self.upper / (self.points - 1)
-
     @cached_property
     def mass(self) -> Tensor:
         """The table: of every point, the probability of a value below."""
@@ -37,13 +32,14 @@ class TruncatedBeta:
         return torch.from_numpy(mass / mass[-1]).to(self.device)
 
     @cached_property
-    def step_there(self) -> Tensor:
-        return torch.tensor([self.step], dtype=self.mass.dtype, device=self.device)
+    def step(self) -> Tensor:
+        """Between two points of the table."""
+        return torch.tensor([self.upper / (self.points - 1)], dtype=self.mass.dtype, device=self.device)
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         u = torch.rand(shape, generator=generator, device=self.mass.device, dtype=self.mass.dtype)
         if fused.has_kernels(u.device):
-            return fused.inverted(u, self.mass, self.step_there)
+            return fused.inverted(u, self.mass, self.step)
         above = torch.searchsorted(self.mass, u).clamp_(min=1)
         low, high = self.mass[above - 1], self.mass[above]
         return (self.step * (above - 1 + (u - low) / (high - low))).float()

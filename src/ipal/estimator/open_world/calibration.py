@@ -11,7 +11,7 @@ not there to be asked again. A class that comes again is judged by the last task
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
@@ -79,16 +79,13 @@ class Calibration:
     """(rows,): share of nodes whose class was found."""
 
     @classmethod
-    def empty(cls, classes: int = 0) -> Self:
-        whole, parts = torch.zeros(0, dtype=torch.int64), torch.zeros(0, LEVELS)
-        count = torch.zeros(0, classes, dtype=torch.int64)
-        return cls(whole, count, parts, parts, parts, torch.zeros(0, len(POWERS)), torch.zeros(0))
+    def empty(cls) -> Self:
+        task, count, parts = torch.zeros(0).long(), torch.zeros(0, 0).long(), torch.zeros(0, LEVELS)
+        return cls(task, count, parts, parts, parts, torch.zeros(0, len(POWERS)), torch.zeros(0))
 
     def __bool__(self) -> bool:
         """Whether any node was asked."""
         return len(self.task) > 0
-
-    # ------------------------------------------------------------------ tasks and classes come and go
 
     def plus(self, other: "Calibration") -> "Calibration":
         """With further rows, of as many classes or more."""
@@ -113,8 +110,6 @@ class Calibration:
         count = self.count.new_zeros(len(self.task), classes)
         return replace(self, count=count.index_add(1, places.cpu(), self.padded(len(places)).count))
 
-    # ------------------------------------------------------------------ what it says
-
     def latest(self) -> Tensor:
         """(classes,): the row of the last task that each class was in; -1 where nodes of it were never asked."""
         rows = torch.arange(1, len(self.task) + 1)[:, None] * (self.count > 0)
@@ -123,8 +118,7 @@ class Calibration:
     def weights(self, nodes: Tensor) -> Tensor:
         """(rows, classes): for how many known nodes each row stands; a class never asked is as all others."""
         latest = self.latest()
-        asked = torch.nn.functional.one_hot(latest.clamp_min(0), len(self.task)).T * (latest >= 0)
-        found = asked * nodes.double()
+        found = (latest == torch.arange(len(self.task))[:, None]) * nodes.double()
         others = found.sum(dim=1, keepdim=True) / found.sum().clamp_min(1e-12)
         return found + others * (nodes.double() * (latest < 0))
 
@@ -147,8 +141,7 @@ class Calibration:
     def margins_now(self) -> Tensor:
         """(rows, LEVELS): quantiles of margins, with the rivals that have come since."""
         since = self.rivals.double().flip(0).cumsum(0).flip(0) - self.rivals
-        found: Tensor = (self.margin + since).sort(dim=1).values
-        return found
+        return (self.margin + since).sort(dim=1).values
 
     def shares_below(self, novelty: NDArray[np.float64], nodes: Tensor) -> NDArray[np.float64]:
         """The share of known nodes that are less novel: between 0 and 1, and never the same for different values."""
@@ -243,6 +236,7 @@ def calibrated(model: Model, task: Task, number: int) -> Calibration:
 def shown(asked: Asked, nodes_of_classes: Tensor, number: int) -> Calibration:
     """What nodes have shown in a task, as one row; each stands for its share of the known nodes of its class."""
     labels, logs = asked.labels, asked.logs
+    check_scores(logs)
     count = torch.bincount(labels, minlength=logs.shape[1])
     weight = (nodes_of_classes.double() / count)[labels]
     weight /= weight.sum()
@@ -260,29 +254,32 @@ def shown(asked: Asked, nodes_of_classes: Tensor, number: int) -> Calibration:
 
 def _asked(model: Model, task: Task) -> tuple[Asked, Tensor]:
     """What is said of nodes that are left out, or set aside; and how many known nodes each class has."""
-    random = np.random.default_rng([model.config.seed, len(task.nodes), 4])
+    known, random = numbered(task, model.labels), np.random.default_rng([model.config.seed, len(task.nodes), 4])
     if isinstance(model.method, LeavesOneOut):
         with torch.no_grad():
-            return _left_out(model, model.method, task, random), _nodes_of(model)
-    parts, nodes = [], torch.ones(len(model.labels))
+            return _left_out(model, known, random), model.nodes_of_classes()
+    parts, made, ends = [], model, not predicts_by_network_alone(model.method)
     for aside in folds(task, model.config.calibration, random):
-        made = _taught_without(model, task, aside)
+        some = Task(task.graph, task.nodes[~aside], task.labels[~aside])
+        taught = fit_task(model.method, copied(model.state), some, model.setup, Automatic(), ends=ends)
+        made = replace(model, state=finished(taught))
         with torch.no_grad():
-            parts.append(_set_aside(made, task, aside))
-            nodes = _nodes_of(made)
+            parts.append(_set_aside(made, known, aside))
+    kept = made.method.statistics(made.state.memory)
+    is_known = kept is not None and len(kept.count) == len(model.labels)  # a copy may not have ended its task
+    nodes = kept.count.cpu() if is_known else torch.ones(len(model.labels))
     return Asked(*map(torch.cat, zip(*parts, strict=True))), nodes
 
 
-def _left_out(model: Model, method: LeavesOneOut, task: Task, random: np.random.Generator) -> Asked:
+def _left_out(model: Model, task: Task, random: np.random.Generator) -> Asked:
     """Some nodes, each by the model without it; its neighbours are as they are."""
-    known = numbered(task, model.labels)
-    rows = torch.from_numpy(known.labels)
+    rows = torch.from_numpy(task.labels)
     several = np.flatnonzero(model.nodes_of_classes()[rows].numpy() > 1)
     some = torch.from_numpy(np.sort(random.permutation(several)[:MOST]))
     if not len(some):
         raise DataError("No node can be left out: every class has one.")
     nodes = torch.from_numpy(task.nodes)[some]
-    scores = method.left_out(model.state.memory, known, some, model.compute)
+    scores = model.method.left_out(model.state.memory, task, some, model.compute)
     own = model.novelty(scores, task.graph)
     _, everyone = model.scores_and_novelty(task.graph)
     novelty = smoothed(everyone, task.graph)[nodes] + own_shares(task.graph)[nodes] * (own - everyone[nodes])
@@ -291,21 +288,11 @@ def _left_out(model: Model, method: LeavesOneOut, task: Task, random: np.random.
     return Asked(rows[some], logs, margin, margin, novelty)
 
 
-def _taught_without(model: Model, task: Task, aside: NDArray[np.bool_]) -> Model:
-    """A copy that learns a task that begins, without some of its training nodes."""
-    some, method = Task(task.graph, task.nodes[~aside], task.labels[~aside]), model.method
-    ends = not predicts_by_network_alone(method)
-    return replace(
-        model, state=finished(fit_task(method, copied(model.state), some, model.setup, Automatic(), ends=ends))
-    )
-
-
 def _set_aside(model: Model, task: Task, aside: NDArray[np.bool_]) -> Asked:
     """Nodes that a copy of a model did not learn."""
-    nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(numbered(task, model.labels).labels[aside])
+    nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(task.labels[aside])
     scores, novelty = model.scores_and_novelty(task.graph)
     logs = log_probabilities(model.probabilities(scores, task.graph)).cpu()[nodes]
-    check_scores(logs)
     margin, before = own_margins(logs, labels, model.usual_margins()), fewer_rivals(model, logs, labels)
     return Asked(labels, logs, margin, margin if before is None else before, smoothed(novelty, task.graph)[nodes])
 
@@ -334,20 +321,13 @@ def fewer_rivals(model: Model, logs: Tensor, labels: Tensor) -> Tensor | None:
     found = torch.empty(len(labels), dtype=torch.float64)
     for number, c in enumerate(current.tolist()):
         among = torch.cat([torch.tensor([c]), old[torch.arange(len(old)) != number % len(old)]])
-        usual = usual_by_means(means[among][:, among])
-        here = labels == c
-        found[here] = own_margins(logs[here][:, among], torch.zeros(int(here.sum()), dtype=torch.int64), usual)
+        usual, here = usual_by_means(means[among][:, among]), labels == c
+        found[here] = margins(logs[here][:, among])[:, 0] / usual.spread[0]
     return found
 
 
-def _nodes_of(model: Model) -> Tensor:
-    """How many nodes each class has; the same for all where that is not kept, or not found in a copy."""
-    found = model.nodes_of_classes() if model.keeps_classes else torch.zeros(0)
-    return found if len(found) == len(model.labels) else torch.ones(len(model.labels))
-
-
-def folds(task: Task, share: float, random: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
-    """Training nodes to set aside, one part after the other, until enough were asked.
+def folds(task: Task, share: float, random: np.random.Generator) -> list[NDArray[np.bool_]]:
+    """Training nodes to set aside, one part after the other, until enough are asked.
 
     A part is a share of every class, or less of many nodes, but never all of it.
     """
@@ -356,9 +336,6 @@ def folds(task: Task, share: float, random: np.random.Generator) -> Iterator[NDA
     for label in np.unique(task.labels):
         own = random.permutation(np.flatnonzero(task.labels == label))
         place[own] = np.arange(len(own)) % parts if len(own) > 1 else -1
-    asked = 0
-    for part in range(parts):
-        asked += int((place == part).sum())
-        yield place == part
-        if asked >= ENOUGH:
-            return
+    asked = np.bincount(place[place >= 0], minlength=parts).cumsum()
+    enough = int(np.searchsorted(asked, ENOUGH)) + 1
+    return [place == part for part in range(min(parts, enough))]

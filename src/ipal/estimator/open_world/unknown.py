@@ -97,7 +97,7 @@ def sets(model: Model, probabilities: NDArray[np.float32], coverage: float) -> N
 def required(model: Model) -> tuple[Calibration, Tensor]:
     """What is known of nodes outside training, and how many known nodes each class has; or why nothing is."""
     found: Calibration = model.usable_calibration
-    latest = found.latest()
+    latest, why = found.latest(), ""
     if not found:
         why = f"it is not calibrated: learn a task of at least {FEWEST} training nodes and two classes, calibration=0.2"
     elif not model.keeps_classes and bool((latest < 0).any()):
@@ -107,14 +107,8 @@ def required(model: Model) -> tuple[Calibration, Tensor]:
         )
     elif int((latest >= 0).sum()) < 2:
         why = f"it is calibrated for one class only: learn another, or two in one task of {FEWEST} training nodes"
-    else:
-        _warn_of_classes(model, found, latest)
-        return found, model.nodes_of_classes()
-    raise ConfigError(f"This model cannot reject nodes or give sets, because {why}.")
-
-
-def _warn_of_classes(model: Model, found: Calibration, latest: Tensor) -> None:
-    """Say which classes were calibrated poorly."""
+    if why:
+        raise ConfigError(f"This model cannot reject nodes or give sets, because {why}.")
     classes_asked = (found.count > 0).sum(dim=1)
     said = {
         f"never calibrated, because its task had fewer than {FEWEST} training nodes, or it came first and alone: it is "
@@ -124,7 +118,8 @@ def _warn_of_classes(model: Model, found: Calibration, latest: Tensor) -> None:
     }
     for what, which in said.items():
         if named := [shortened(str(model.labels[c]), 40) for c in which.nonzero().flatten().tolist()]:
-            warnings.warn(f"Class {', '.join(named[:5])} was {what}.", Qualified, stacklevel=4)
+            warnings.warn(f"Class {', '.join(named[:5])} was {what}.", Qualified, stacklevel=3)
+    return found, model.nodes_of_classes()
 
 
 def checked_share(value: Any, what: str) -> None:

@@ -11,13 +11,9 @@ from ipal.system.plugins import Registry
 __all__ = ["APPNP", "ENCODERS", "GAT", "GCN", "SAGE", "Encoder", "Skip"]
 
 
-def _check(encoder: type[Encoder]) -> None:
-    encoder(3, EncoderConfig(hidden=4, width=4, heads=1), torch.Generator()).describe()
-
-
 ENCODERS: Registry[type[Encoder]] = Registry(
     "encoder",
     own=(GCN, APPNP, SAGE, GAT, Skip),
     is_one=lambda thing: isinstance(thing, type) and issubclass(thing, Encoder),
-    check=_check,
+    check=lambda encoder: encoder(3, EncoderConfig(hidden=4, width=4, heads=1), torch.Generator()),
 )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ipal.backend.operators import LayerInput, Need, Operators
-from ipal.config import EncoderConfig, TestGraph, first_paragraph
+from ipal.config import EncoderConfig, TestGraph
 from ipal.errors import ConfigError
 from ipal.system import free_memory
 
@@ -35,7 +35,6 @@ class Encoder(nn.Module, ABC):
         Draws the weights and dropout.
     """
 
-    weights: nn.ParameterList
     name: ClassVar[str]
     """What `encoder.kind` calls it."""
     needs: Sequence[Need]
@@ -44,7 +43,6 @@ class Encoder(nn.Module, ABC):
 
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self.check(config)
         layers = list(self.all_shapes(num_features, config))
         self.width = self.widths(num_features, config)[-1]
         """Of the embeddings."""
@@ -65,8 +63,6 @@ class Encoder(nn.Module, ABC):
             for name, shape in shapes.items():
                 parameter = self.start(name, torch.zeros(shape, device=generator.device), generator)
                 cast(nn.ParameterList, self.get_submodule(name)).append(nn.Parameter(parameter))
-
-    # ------------------------------------------------------------------ what an encoder says
 
     @classmethod
     @abstractmethod
@@ -154,13 +150,6 @@ class Encoder(nn.Module, ABC):
         return [num_features, *[config.hidden] * (config.layers - 1), config.width]
 
     @classmethod
-    def describe(cls) -> dict[str, str]:
-        """The encoder as plain facts."""
-        return {"name": cls.name, "about": first_paragraph(cls.__doc__)}
-
-    # ------------------------------------------------------------------ what follows
-
-    @classmethod
     def all_shapes(cls, num_features: int, config: EncoderConfig) -> Iterator[Shapes]:
         """The parameters of every layer."""
         for number, (fan_in, fan_out) in enumerate(pairwise(cls.widths(num_features, config)), start=1):
@@ -184,16 +173,8 @@ class Encoder(nn.Module, ABC):
         hidden = self.computed(0, graph.first, first)
         for number, (seen, p) in enumerate(zip(graph.later(len(later)), later, strict=True), start=1):
             if self.training and self.dropout:
-                hidden = hidden * self._factors(hidden)
+                kept = 1 - self.dropout
+                drawn = torch.rand(hidden.shape, generator=self.generator, device=hidden.device, dtype=hidden.dtype)
+                hidden = hidden * drawn.lt_(kept).div_(kept)
             hidden = self.computed(number, seen(hidden), p)
         return hidden
-
-    def first_layer(self, graph: Operators) -> Tensor:
-        """What the first layer gives for every node of a graph, before its activation."""
-        return self.layer(graph.first, self.layers()[0])
-
-    def _factors(self, hidden: Tensor) -> Tensor:
-        """Of dropout: zeros, and what keeps the mean as it was."""
-        kept = 1 - self.dropout
-        drawn = torch.rand(hidden.shape, generator=self.generator, device=hidden.device, dtype=hidden.dtype)
-        return drawn.lt_(kept).div_(kept)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from ipal.backend.operators import LayerInput, Need
@@ -20,7 +20,6 @@ class GCN(Encoder):
     Source: Kipf & Welling 2017, "Semi-Supervised Classification with Graph Convolutional Networks", Eq. 2.
     """
 
-    biases: nn.ParameterList
     name = "gcn"
     needs: Sequence[Need] = ("symmetric",)
 
