@@ -119,7 +119,7 @@ def test_log_density_is_that_of_scipy() -> None:
 def test_gaussians_of_samples_are_those_that_were_drawn_from() -> None:
     random = torch.Generator().manual_seed(0)
     f = torch.randn(50, 3, generator=random) @ torch.tensor([[2.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]) + 5
-    known = ClassGaussians.empty(3, torch.device("cpu")).learned(torch.tensor([0]), f)
+    known = ClassGaussians.empty(3, torch.device("cpu")).with_class(torch.tensor([0]), f)
     again = known.mapped(lambda x: x + 1, 100_000, random)
     torch.testing.assert_close(again.mean, known.mean + 1, rtol=0, atol=0.03)
     torch.testing.assert_close(again.covariance, known.covariance, rtol=0.03, atol=0.03)

@@ -13,8 +13,9 @@ use `embeddings`, `products`, `lengths`, `rows` and `by_rows` of `Compute` alone
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 else:  # types alone: a method computes with what it is handed
     Graph = Task = Compute = Batch = Head = Network = Any
 
-Extended = TypeVar("Extended", bound="TaskContext")
 Terms = dict[str, Tensor]
 """Parts of a loss by name."""
 Parameters = dict[str, Tensor]
@@ -86,23 +86,6 @@ class TaskContext:
         """
         return self if self.teacher is None else replace(self, before=self.compute.embeddings(self.teacher, self.task))
 
-    def extended(self, kind: type[Extended], **more: Any) -> Extended:
-        """As a context of another kind, which has more fields.
-
-        Parameters
-        ----------
-        kind : type
-            A dataclass that extends this one.
-        **more
-            Its own fields.
-
-        Returns
-        -------
-        TaskContext
-            Of that kind.
-        """
-        return kind(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)
-
     def before_of(self, batch: Batch) -> Tensor:
         """The teacher's embeddings of a batch's nodes. In a mini-batch both networks see the same sample.
 
@@ -149,7 +132,10 @@ class Outputs(NamedTuple):
 
 @runtime_checkable
 class ClassStatistics(Protocol):
-    """A value that holds the mean and the number of training nodes of every class."""
+    """A value that holds the mean and the number of training nodes of every class.
+
+    Where it also has `products_of(row)`, that is the sum of products of a class's rows.
+    """
 
     @property
     def count(self) -> Tensor: ...
@@ -291,7 +277,11 @@ class Method(ABC):
         kept = self.statistics(memory)
         if kept is None:
             return []
-        return [Remembered(int(count), mean) for count, mean in zip(kept.count.tolist(), kept.mean, strict=True)]
+        second = getattr(kept, "products_of", None)
+        return [
+            Remembered(count, kept.mean[row], second and partial(second, row))
+            for row, count in enumerate(kept.count.tolist())
+        ]
 
     def mean_logs(self, memory: Any) -> Tensor | None:
         """Logarithms of probabilities of class means, up to a constant, (classes, classes); None where not kept."""
@@ -309,11 +299,6 @@ class Method(ABC):
         None: by how little the likeliest class is ahead, compared with what is usual for nodes of that class. `rows`
         are embeddings of all nodes of the graph, for a method that trains a network.
         """
-        return None
-
-    @property
-    def hard_examples(self) -> tuple[int, str] | None:
-        """How many examples of a class count as hard, and by which `losses.hardness`; None where none is selected."""
         return None
 
     # ------------------------------------------------------------------ what a stream or a machine must offer
@@ -486,9 +471,9 @@ class Trained(Method):
         """What is learned when a task comes: the task itself, or more."""
         return task
 
-    def starting_network(self, network: Network, fresh: Callable[[], Network]) -> Network:
-        """The network that a task begins with: the one so far, or a fresh one."""
-        return network
+    def starts_afresh(self) -> bool:
+        """Whether every task is learned from fresh weights, as the first one is."""
+        return False
 
     def learning_rate(self, train: TrainConfig, *, is_first: bool) -> float:
         """The learning rate of a task."""

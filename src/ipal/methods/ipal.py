@@ -133,7 +133,3 @@ class IPAL(PrototypeClassifier):
     def novelty(self, memory: PrototypeMemory, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:
         assert rows is not None, "it has embeddings"
         return relative_distance(eq.unit(rows) @ with_middle(memory.mean).T)
-
-    @property
-    def hard_examples(self) -> tuple[int, str]:
-        return self.k, self.hardness

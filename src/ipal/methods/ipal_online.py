@@ -21,9 +21,9 @@ from torch import Tensor
 
 from ipal.backend.checks import check_same, require
 from ipal.config import TrainConfig
-from ipal.methods.base import Batch, ClassStatistics, Network, Parameters, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Parameters, Space, TaskContext, Terms
 from ipal.methods.ipal import IPAL, IPALContext
-from ipal.methods.shared.prototypes import PrototypeMemory, pooled_mean
+from ipal.methods.shared.prototypes import HasPrototypes, PrototypeMemory, pooled_mean
 from ipal.nn import losses as eq
 
 
@@ -39,24 +39,17 @@ def followed(slow: Tensor, theta: Tensor, momentum: float) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class OnlineMemory:
+class OnlineMemory(HasPrototypes):
     """Prototypes, and the weights that predict."""
 
-    prototypes: PrototypeMemory
-    """per class: mean and variance of its embeddings, number of nodes behind them"""
     slow: Parameters
     """slow mean of the trained weights, which predicts"""
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        self.prototypes.check(classes, parameters, whole)
+        super().check(classes, parameters, whole)
         require(bool(self.slow) or not whole, "the weights that predict are missing")
         if self.slow:
             check_same(self.slow, parameters)
-
-    def finite_parts(self) -> dict[str, Tensor]:
-        """Means must be short enough to be squared, as in `PrototypeMemory`."""
-        prototypes = {f"prototypes.{name}": part for name, part in self.prototypes.finite_parts().items()}
-        return {**prototypes, **{f"slow.{name}": part for name, part in self.slow.items()}}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -96,7 +89,7 @@ class OnlineIPAL(IPAL):
     def prepare(self, memory: Any, context: TaskContext) -> OnlineContext:
         base, known = super().prepare(memory.prototypes, context), memory.prototypes.padded(context.classes)
         base = replace(base, held=eq.OldPrototypes.of(memory.prototypes.mean))
-        return base.extended(OnlineContext, known=known.of(context.current))
+        return OnlineContext(**vars(base), known=known.of(context.current))
 
     def loss(self, network: Network, memory: Any, batch: Batch, context: IPALContext, rng: torch.Generator) -> Terms:
         share = eq.unseen_share(len(memory.prototypes), len(context.old))
@@ -122,19 +115,6 @@ class OnlineIPAL(IPAL):
 
     def predictor(self, network: Network, memory: Any) -> Network:
         return network.with_parameters(memory.slow) if memory.slow else network
-
-    def statistics(self, memory: Any) -> ClassStatistics:
-        found: ClassStatistics = memory.prototypes
-        return found
-
-    def classify(self, network: Network, memory: Any, f: Tensor) -> Tensor:
-        return super().classify(network, memory.prototypes, f)
-
-    def novelty(self, memory: Any, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:
-        return super().novelty(memory.prototypes, scores, graph, rows, compute)
-
-    def mean_logs(self, memory: Any) -> Tensor:
-        return super().mean_logs(memory.prototypes)
 
     def merge_classes(self, memory: Any, places: Tensor, classes: int) -> Any:
         return replace(memory, prototypes=memory.prototypes.merged(places, classes))

@@ -5,7 +5,6 @@ graph. Differences from the paper: nearness is a cosine; no metric is learned. F
 scaled to unit length, and propagated with restarts (Gasteiger et al. 2019).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from ipal.config import Positive, Restart
 from ipal.data.graph import Graph
-from ipal.data.task import Task
 from ipal.methods.base import Compute, Space, TaskContext
 from ipal.methods.shared.propagated_features import FeatureSums, PropagatedFeatures, picked
 from ipal.nn import losses
@@ -49,12 +47,3 @@ class NCM(PropagatedFeatures):
 
     def mean_logs(self, memory: FeatureSums) -> Tensor:
         return losses.cosine(memory.mean, memory.mean) / self.tau
-
-    def merge_classes(self, memory: FeatureSums, places: Tensor, classes: int) -> FeatureSums:
-        return memory.merged(places, classes)
-
-    def without_tasks(self, memory: FeatureSums, tasks: Sequence[Task], first: int, compute: Compute) -> FeatureSums:
-        return self.less(memory, tasks, compute)
-
-    def of_classes(self, memory: FeatureSums, classes: Sequence[int]) -> FeatureSums:
-        return memory.of_classes(classes)

@@ -87,13 +87,7 @@ class SLDA(PropagatedFeatures):
     def remembered(self, memory: ScatterMemory) -> list[Remembered]:
         return [replace(one, shared=memory.products) for one in super().remembered(memory)]
 
-    def merge_classes(self, memory: ScatterMemory, places: Tensor, classes: int) -> ScatterMemory:
-        return memory.regrouped(memory.sums.merged(places, classes))
-
-    def without_tasks(self, memory: Any, tasks: Sequence[Task], first: int, compute: Compute) -> ScatterMemory:
+    def without_tasks(self, memory: Any, tasks: Sequence[Task], first: int, compute: Compute) -> Any:
         rows = [self.propagated(task.graph, compute)[task.nodes] for task in tasks]
-        found: ScatterMemory = memory.without(self.less(memory.sums, tasks, compute), map(torch.from_numpy, rows))
-        return found
-
-    def of_classes(self, memory: ScatterMemory, classes: Sequence[int]) -> ScatterMemory:
-        return ScatterMemory(memory.sums.of_classes(classes), memory.scatter)
+        sums = super().without_tasks(memory.sums, tasks, first, compute)
+        return memory.without(sums, map(torch.from_numpy, rows))

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from ipal.backend.checks import check_symmetric, require
-from ipal.methods.base import Remembered
-from ipal.methods.shared.prototypes import PrototypeMemory
+from ipal.methods.base import TaskContext
+from ipal.methods.shared.prototypes import HasPrototypes, PrototypeMemory
 from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
 
 
@@ -48,38 +47,23 @@ def log_density(f: Tensor, mu: Tensor, A: Tensor, offsets: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassGaussians:
+class ClassGaussians(HasPrototypes):
     """A full Gaussian for every class, in the order in which classes were learned."""
 
-    prototypes: PrototypeMemory
-    """per class: mean and variance of its embeddings, number of nodes behind them"""
     covariance: Tensor
     """per class: full covariance of its embeddings"""
 
     @classmethod
-    def empty(cls, width: int, device: torch.device) -> Self:
-        return cls(PrototypeMemory.empty(width, device), torch.zeros(0, width, width, device=device))
+    def empty(cls, width: int, device: torch.device, *more: Tensor) -> Self:
+        return cls(PrototypeMemory.empty(width, device), torch.zeros(0, width, width, device=device), *more)
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        self.prototypes.check(classes, parameters, whole)
+        super().check(classes, parameters, whole)
         require(len(self.covariance) == len(self.prototypes), "it has not one covariance for every class")
         check_symmetric(self.covariance, "covariance")
         if self.covariance.numel():
             slack = 1e-3 * float(self.covariance.diagonal(dim1=-2, dim2=-1).amax()) + 1e-12
             require(not shifted_cholesky(self.covariance, slack)[1], "'covariance' holds what is no covariance")
-
-    def finite_parts(self) -> dict[str, Tensor]:
-        """Means must be short enough to be squared, as in `PrototypeMemory`."""
-        prototypes = {f"prototypes.{name}": part for name, part in self.prototypes.finite_parts().items()}
-        return {**prototypes, "covariance": self.covariance}
-
-    @property
-    def mean(self) -> Tensor:
-        return self.prototypes.mean
-
-    @property
-    def count(self) -> Tensor:
-        return self.prototypes.count
 
     def draw(self, classes: Tensor, roots: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """`k` embeddings of each of some classes, whose covariances have these roots: (classes * k, width)."""
@@ -93,7 +77,14 @@ class ClassGaussians:
         root = ((vectors * values.clamp_min(0).sqrt()) @ vectors.mT).to(self.covariance)
         return self.draw(torch.tensor([row], device=root.device), root[None], k, generator)
 
-    def learned(self, row: Tensor, f: Tensor) -> Self:
+    def learned(self, context: TaskContext, f: Tensor) -> Self:
+        """With the current classes, from the embeddings of all training nodes."""
+        memory = self
+        for row in context.current:
+            memory = memory.with_class(row[None], f[context.labels == row])
+        return memory
+
+    def with_class(self, row: Tensor, f: Tensor) -> Self:
         """With a class; one that was known is pooled with what is known of it, as prototypes are."""
         mean, covariance = moments(f)
         if int(row) < len(self.prototypes):
@@ -117,11 +108,7 @@ class ClassGaussians:
         found = [moments(by(self.samples(row, k, generator))) for row in range(len(self.mean))]
         return self.moved(*map(torch.stack, zip(*found, strict=True)))
 
-    def with_products(self, kept: list[Remembered]) -> list[Remembered]:
-        """What is kept of the classes, with the sums of products of their rows."""
-        return [replace(one, second=partial(self.products, row)) for row, one in enumerate(kept)]
-
-    def products(self, row: int) -> Tensor:
+    def products_of(self, row: int) -> Tensor:
         """Sum of products of a class's rows, from mean and covariance."""
         mean = self.prototypes.mean[row]
         return int(self.prototypes.count[row]) * (self.covariance[row] + torch.outer(mean, mean))
@@ -133,11 +120,3 @@ class GaussianMemory(ClassGaussians):
 
     feature_matrix: Tensor
     """which directions of the embeddings the outputs depend on"""
-
-    @classmethod
-    def empty(cls, width: int, device: torch.device) -> Self:
-        known = ClassGaussians.empty(width, device)
-        return cls(known.prototypes, known.covariance, torch.zeros(width, width, device=device))
-
-    def finite_parts(self) -> dict[str, Tensor]:
-        return {**super().finite_parts(), "feature_matrix": self.feature_matrix}

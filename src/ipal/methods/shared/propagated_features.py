@@ -70,13 +70,6 @@ class PropagatedFeatures(OnePass):
         counts = torch.bincount(compute.labels(task), minlength=classes)
         return compute.class_sums(task, classes, self.steps, self.restart), counts
 
-    def less(self, sums: FeatureSums, tasks: Sequence[Task], compute: Compute) -> FeatureSums:
-        """Without the training nodes of tasks that were learned."""
-        for task in tasks:
-            taken, counts = self.sums_of(task, len(sums.count), compute)
-            sums = sums.plus(-taken, -counts)
-        return sums
-
     def propagated(self, graph: Graph, compute: Compute) -> NDArray[np.float32]:
         """Unit rows of features after the method's steps."""
         return compute.propagated(graph, self.steps, self.restart)
@@ -93,6 +86,18 @@ class PropagatedFeatures(OnePass):
         assert kept is not None, "sums are kept"
         products = self.products(graph, with_middle(kept.mean), compute)
         return relative_distance(products / compute.lengths(graph, self.steps, self.restart)[:, None])
+
+    def merge_classes(self, memory: Any, places: Tensor, classes: int) -> Any:
+        return memory.merged(places, classes)
+
+    def without_tasks(self, memory: Any, tasks: Sequence[Task], first: int, compute: Compute) -> Any:
+        for task in tasks:
+            taken, counts = self.sums_of(task, len(memory.count), compute)
+            memory = memory.plus(-taken, -counts)
+        return memory
+
+    def of_classes(self, memory: Any, classes: Sequence[int]) -> Any:
+        return memory.of_classes(classes)
 
 
 def picked(scores: Tensor, nodes: Tensor | None) -> Tensor:

@@ -134,6 +134,25 @@ class PrototypeMemory:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class HasPrototypes:
+    """A memory of prototypes and more."""
+
+    prototypes: PrototypeMemory
+    """per class: mean and variance of its embeddings, number of nodes behind them"""
+
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        self.prototypes.check(classes, parameters, whole)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.prototypes.mean
+
+    @property
+    def count(self) -> Tensor:
+        return self.prototypes.count
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PrototypeContext(TaskContext):
     """What the steps of a task need where nodes are compared with prototypes."""
@@ -152,7 +171,7 @@ class PrototypeContext(TaskContext):
         weights = members * torch.from_numpy(importance).to(context.labels.device)
         shares = (weights / weights.sum(dim=1, keepdim=True)).float()
         places = torch.searchsorted(context.current, context.labels)
-        return context.extended(cls, places=places, members=members, weights=shares, **more)
+        return cls(**vars(context), places=places, members=members, weights=shares, **more)
 
     def shares(self, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
         """Weights of the nodes `here` alone, and which prototypes, current and old, have no node to be made of.
@@ -187,6 +206,12 @@ class PrototypeClassifier(Trained):
 
     def init(self, space: Space) -> Any:
         return PrototypeMemory.empty(space.width, space.device)
+
+    def prepare(self, memory: Any, context: TaskContext) -> Any:
+        return PrototypeContext.of(context, np.ones(len(context.task.nodes)))
+
+    def end_task(self, network: Network, memory: Any, context: Any, rng: torch.Generator) -> Any:
+        return context.learned(memory, context.embeddings(network))
 
     def directed(self, rows: Tensor) -> Tensor:
         """What is done to rows before they are multiplied."""

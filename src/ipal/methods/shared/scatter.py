@@ -1,6 +1,6 @@
 """Sums of features by class, and one matrix of how features scatter within classes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,11 +51,16 @@ class ScatterMemory:
         _add(scatter, parts)
         return ScatterMemory(sums, scatter)
 
-    def regrouped(self, sums: FeatureSums) -> "ScatterMemory":
-        """With the same nodes in other classes.
+    def of_classes(self, classes: Sequence[int]) -> "ScatterMemory":
+        """Some classes, in this order."""
+        return ScatterMemory(self.sums.of_classes(classes), self.scatter)
+
+    def merged(self, places: Tensor, classes: int) -> "ScatterMemory":
+        """Class i becomes a part of class `places[i]` of so many.
 
         Products of all rows stay the same: what leaves the means is in the scatter, and the other way round.
         """
+        sums = self.sums.merged(places, classes)
         before, after = (one.sum.double().T @ one.mean.double() for one in (self.sums, sums))
         return ScatterMemory(sums, (self.scatter.double() + before - after).to(self.scatter))
 
