@@ -34,7 +34,7 @@ from ipal.config import MOST_LAYERS, Restart, TestGraph
 from ipal.data.graph import Derives, Graph
 from ipal.data.task import Task
 from ipal.errors import ConfigError
-from ipal.methods.base import Compute, OnePass, Remembered, Space, TaskContext, UsualMargins
+from ipal.methods.base import Compute, OnePass, Space, TaskContext, UsualMargins
 from ipal.methods.shared.propagated_features import picked
 from ipal.nn.margins import margins
 from ipal.system import free_memory
@@ -117,6 +117,14 @@ class SumsMemory(Derives):
     def finite_parts(self) -> dict[str, Tensor]:
         """Rows on a grid have finite products."""
         return {"sums.total": self.sums.total, "left_out.loss": self.left_out.loss}
+
+    def products_of_all(self) -> Tensor:
+        return self.sums.products
+
+    def of_classes(self, classes: Sequence[int]) -> "SumsMemory":
+        places = torch.full_like(self.sums.count, -1)
+        places[list(classes)] = torch.arange(len(classes), device=places.device)
+        return replace(self, sums=self.sums.of_classes(classes), left_out=self.left_out.moved(places))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,9 +265,6 @@ class Analytic(OnePass):
     def statistics(self, memory: SumsMemory) -> Sums:
         return memory.sums
 
-    def remembered(self, memory: SumsMemory) -> list[Remembered]:
-        return [replace(one, shared=lambda: memory.sums.products) for one in super().remembered(memory)]
-
     # ------------------------------------------------------------------ what sums allow, all exact
 
     def addressed(self, memory: SumsMemory) -> dict[str, Any]:
@@ -277,11 +282,6 @@ class Analytic(OnePass):
     def merge_classes(self, memory: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
         sums, left_out = memory.sums.united(places, classes), memory.left_out.moved(places)
         return replace(memory, sums=sums, left_out=left_out)
-
-    def of_classes(self, memory: SumsMemory, classes: Sequence[int]) -> SumsMemory:
-        places = torch.full_like(memory.sums.count, -1)
-        places[list(classes)] = torch.arange(len(classes), device=places.device)
-        return replace(memory, sums=memory.sums.of_classes(classes), left_out=memory.left_out.moved(places))
 
     def without_tasks(self, memory: SumsMemory, tasks: Sequence[Task], first: int, compute: Compute) -> SumsMemory:
         sums = memory.sums

@@ -320,9 +320,7 @@ def _remaining(model: Model, method: Forgets, memory: Any, first: int) -> Model 
     left = torch.nonzero(kept.count).flatten().tolist()
     return replace(
         model,
-        state=replace(
-            model.state, memory=method.of_classes(memory, left), classes=tuple(model.labels[c] for c in left)
-        ),
+        state=replace(model.state, memory=memory.of_classes(left), classes=tuple(model.labels[c] for c in left)),
         calibration=model.calibration.where(model.calibration.task < first).of_classes(left),
         directed=model.lessons[first - 1].directed,
         history=history.parted(model.history, first)[0],

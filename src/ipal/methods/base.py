@@ -134,7 +134,8 @@ class Outputs(NamedTuple):
 class ClassStatistics(Protocol):
     """A value that holds the mean and the number of training nodes of every class.
 
-    Where it also has `products_of(row)`, that is the sum of products of a class's rows.
+    Where it also has `products_of(row)`, that is the sum of products of a class's rows; where a memory has
+    `products_of_all()`, that of all rows.
     """
 
     @property
@@ -178,12 +179,8 @@ def relative_distance(cosines: Tensor) -> Tensor:
     .. math:: r_i = \min_c \frac{1 - \cos(x_i, \mu_c)}{1 - \cos(x_i, \mu_0)}
 
     Source: Ren et al. 2021, "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection", Eq. 4, with a
-    quotient in place of the difference, and distances of directions.
-
-    Parameters
-    ----------
-    cosines : Tensor of shape (nodes, classes + 1)
-        Of nodes with class means and, last, with their middle.
+    quotient in place of the difference, and distances of directions. `cosines` (nodes x classes + 1) are those of nodes
+    with class means and, last, with their middle.
     """
     return (1 - cosines[:, :-1].amax(dim=1)) / (1 - cosines[:, -1]).clamp_min(1e-6)
 
@@ -277,9 +274,9 @@ class Method(ABC):
         kept = self.statistics(memory)
         if kept is None:
             return []
-        second = getattr(kept, "products_of", None)
+        second, shared = getattr(kept, "products_of", None), getattr(memory, "products_of_all", None)
         return [
-            Remembered(count, kept.mean[row], second and partial(second, row))
+            Remembered(count, kept.mean[row], second and partial(second, row), shared)
             for row, count in enumerate(kept.count.tolist())
         ]
 
@@ -512,10 +509,10 @@ class Forgets(Protocol):
     """A method whose memory is a sum over nodes: tasks can be taken away again."""
 
     def without_tasks(self, memory: Any, tasks: Sequence[Task], first: int, compute: Compute) -> Any:
-        """As if the last tasks, from number `first` on, had not been learned. Classes may be left empty."""
+        """As if the last tasks, from number `first` on, had not been learned. Classes may be left empty.
 
-    def of_classes(self, memory: Any, classes: Sequence[int]) -> Any:
-        """Some classes, in this order; the others are empty."""
+        What is given has `of_classes(classes)`: some classes, in this order, where the others are empty.
+        """
 
 
 @runtime_checkable

@@ -91,12 +91,8 @@ class ERGNN(Classifier):
                 order = order[crowd[own][order].argsort(stable=True)]
             chosen.append(own[order[: self.budget]])
         kept = without_edges(excerpt(context.task, np.sort(torch.cat(chosen).cpu().numpy()), hops=0))
-        old = memory.buffer
-        if old is None:
-            return NodeBuffer(kept)
+        if memory.buffer is not None:
+            kept = disjoint_union(memory.buffer, kept)
         # Of a class that comes again the newest nodes are kept, no more than of others.
-        stay = []
-        for label in np.unique(old.labels):
-            mine, new = np.flatnonzero(old.labels == label), int((kept.labels == label).sum())
-            stay.append(mine[max(0, len(mine) + new - self.budget) :])
-        return NodeBuffer(disjoint_union(excerpt(old, np.sort(np.concatenate(stay)), hops=0), kept))
+        newest = [np.flatnonzero(kept.labels == label)[-self.budget :] for label in np.unique(kept.labels)]
+        return NodeBuffer(excerpt(kept, np.sort(np.concatenate(newest)), hops=0))

@@ -37,7 +37,7 @@ class NCM(PropagatedFeatures):
 
     def forward(self, memory: FeatureSums, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         """Cosines times the node's own length: the same order of classes, without that length."""
-        return picked(self.products(graph, losses.unit(memory.mean), compute), nodes)
+        return picked(compute.products(graph, losses.unit(memory.mean), self.steps, self.restart), nodes)
 
     def probabilities(
         self, memory: FeatureSums, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None

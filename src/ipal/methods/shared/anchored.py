@@ -49,11 +49,6 @@ class Anchor:
             check_same(part, known)
         require(all(bool((tensor >= 0).all()) for tensor in self.importance.values()), "'importance' is negative")
 
-    def with_task(self, more: Parameters, theta: Parameters) -> "Anchor":
-        """With one more task: importances add up, the anchor is that of both pulls."""
-        total = {name: value + self.importance.get(name, 0) for name, value in more.items()}
-        return Anchor(total, merged_pulls(self.importance, self.values, more, theta))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Anchored(Classifier):
@@ -67,7 +62,10 @@ class Anchored(Classifier):
         """Of every parameter to a task."""
 
     def end_task(self, network: Network, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
-        return memory.with_task(self.importance(network, context), network.tensors())
+        """Importances add up, the anchor is that of both pulls."""
+        more, theta = self.importance(network, context), network.tensors()
+        total = {name: value + memory.importance.get(name, 0) for name, value in more.items()}
+        return Anchor(total, merged_pulls(memory.importance, memory.values, more, theta))
 
     def ends_on_whole_graph(self) -> bool:
         return True

@@ -71,12 +71,6 @@ class ClassGaussians(HasPrototypes):
         noise = torch.randn(len(mean), k, mean.shape[1], generator=generator, device=mean.device)
         return (mean[:, None] + noise @ roots.mT).flatten(0, 1)
 
-    def samples(self, row: int, k: int, generator: torch.Generator) -> Tensor:
-        """`k` embeddings of a class: (k, width). The covariance's root is symmetric, and may have zero directions."""
-        values, vectors = torch.linalg.eigh(self.covariance[row].double())
-        root = ((vectors * values.clamp_min(0).sqrt()) @ vectors.mT).to(self.covariance)
-        return self.draw(torch.tensor([row], device=root.device), root[None], k, generator)
-
     def learned(self, context: TaskContext, f: Tensor) -> Self:
         """With the current classes, from the embeddings of all training nodes."""
         memory = self
@@ -105,7 +99,12 @@ class ClassGaussians(HasPrototypes):
 
     def mapped(self, by: Callable[[Tensor], Tensor], k: int, generator: torch.Generator) -> Self:
         """Of every class the Gaussian of `k` mapped samples; one class at a time."""
-        found = [moments(by(self.samples(row, k, generator))) for row in range(len(self.mean))]
+        found = []
+        for row, covariance in enumerate(self.covariance):
+            values, vectors = torch.linalg.eigh(covariance.double())  # the root may have zero directions
+            root = ((vectors * values.clamp_min(0).sqrt()) @ vectors.mT).to(covariance)
+            samples = self.draw(torch.tensor([row], device=root.device), root[None], k, generator)
+            found.append(moments(by(samples)))
         return self.moved(*map(torch.stack, zip(*found, strict=True)))
 
     def products_of(self, row: int) -> Tensor:

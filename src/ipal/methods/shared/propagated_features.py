@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.checks import check_counts, require
@@ -70,21 +68,13 @@ class PropagatedFeatures(OnePass):
         counts = torch.bincount(compute.labels(task), minlength=classes)
         return compute.class_sums(task, classes, self.steps, self.restart), counts
 
-    def propagated(self, graph: Graph, compute: Compute) -> NDArray[np.float32]:
-        """Unit rows of features after the method's steps."""
-        return compute.propagated(graph, self.steps, self.restart)
-
     def embed(self, memory: Any, graph: Graph, compute: Compute) -> Tensor:
-        return torch.from_numpy(self.propagated(graph, compute)).to(compute.device)
-
-    def products(self, graph: Graph, weights: Tensor, compute: Compute) -> Tensor:
-        """Propagated features times (classes x features) weights."""
-        return compute.products(graph, weights, self.steps, self.restart)
+        return torch.from_numpy(compute.propagated(graph, self.steps, self.restart)).to(compute.device)
 
     def novelty(self, memory: Any, scores: Tensor, graph: Graph, rows: Tensor | None, compute: Compute) -> Tensor:
         kept = self.statistics(memory)
         assert kept is not None, "sums are kept"
-        products = self.products(graph, with_middle(kept.mean), compute)
+        products = compute.products(graph, with_middle(kept.mean), self.steps, self.restart)
         return relative_distance(products / compute.lengths(graph, self.steps, self.restart)[:, None])
 
     def merge_classes(self, memory: Any, places: Tensor, classes: int) -> Any:
@@ -95,9 +85,6 @@ class PropagatedFeatures(OnePass):
             taken, counts = self.sums_of(task, len(memory.count), compute)
             memory = memory.plus(-taken, -counts)
         return memory
-
-    def of_classes(self, memory: Any, classes: Sequence[int]) -> Any:
-        return memory.of_classes(classes)
 
 
 def picked(scores: Tensor, nodes: Tensor | None) -> Tensor:

@@ -128,10 +128,8 @@ class PrototypeMemory:
     def padded(self, size: int) -> "PrototypeMemory":
         """With rows for so many classes; those that are not here have no nodes behind them."""
         more = size - len(self)
-        pad = torch.nn.functional.pad
-        return PrototypeMemory(
-            pad(self.mean, (0, 0, 0, more)), pad(self.variance, (0, 0, 0, more)), pad(self.count, (0, more))
-        )
+        mean, variance = (F.pad(part, (0, 0, 0, more)) for part in (self.mean, self.variance))
+        return PrototypeMemory(mean, variance, F.pad(self.count, (0, more)))
 
 
 @dataclass(frozen=True, eq=False)
