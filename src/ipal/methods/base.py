@@ -14,7 +14,6 @@ use `embeddings`, `products`, `lengths`, `rows` and `by_rows` of `Compute` alone
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
@@ -268,17 +267,6 @@ class Method(ABC):
     def statistics(self, memory: Any) -> ClassStatistics | None:
         """Means and counts of the classes, where they are kept."""
         return memory if isinstance(memory, ClassStatistics) else None
-
-    def remembered(self, memory: Any) -> list[Remembered]:
-        """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
-        kept = self.statistics(memory)
-        if kept is None:
-            return []
-        second, shared = getattr(kept, "products_of", None), getattr(memory, "products_of_all", None)
-        return [
-            Remembered(count, kept.mean[row], second and partial(second, row), shared)
-            for row, count in enumerate(kept.count.tolist())
-        ]
 
     def mean_logs(self, memory: Any) -> Tensor | None:
         """Logarithms of probabilities of class means, up to a constant, (classes, classes); None where not kept."""

@@ -81,15 +81,13 @@ class ERGNN(Classifier):
 
     def end_task(self, network: Network, memory: NodeBuffer, context: TaskContext, rng: torch.Generator) -> NodeBuffer:
         f, labels = context.embeddings(network), context.labels
-        crowd = strangers_nearby(f, labels, self.distance) if self.choice == "coverage" else None
+        crowd = strangers_nearby(f, labels, self.distance) if self.choice == "coverage" else torch.zeros_like(labels)
         chosen = []
         for label in context.current:
             own = torch.nonzero(labels == label)[:, 0]
             far = torch.linalg.vector_norm(f[own] - f[own].mean(dim=0), dim=1)
-            order = far.argsort(stable=True)
-            if crowd is not None:
-                order = order[crowd[own][order].argsort(stable=True)]
-            chosen.append(own[order[: self.budget]])
+            nearest = own[far.argsort(stable=True)]
+            chosen.append(nearest[crowd[nearest].argsort(stable=True)[: self.budget]])
         kept = without_edges(excerpt(context.task, np.sort(torch.cat(chosen).cpu().numpy()), hops=0))
         if memory.buffer is not None:
             kept = disjoint_union(memory.buffer, kept)

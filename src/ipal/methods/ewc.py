@@ -63,10 +63,10 @@ class EWC(Anchored):
 
     def importance(self, network: Network, context: TaskContext) -> Parameters:
         if self.fisher == "batch":
+            named = dict(network.named_parameters())
             with torch.enable_grad():
                 mean = F.cross_entropy(context.compute.outputs(network, context.task), context.labels)
-                gradients = torch.autograd.grad(mean, list(network.parameters()))
-            names = [name for name, _ in network.named_parameters()]
-            return {name: gradient.square() for name, gradient in zip(names, gradients, strict=True)}
+                gradients = torch.autograd.grad(mean, list(named.values()))
+            return {name: gradient.square() for name, gradient in zip(named, gradients, strict=True)}
         output_gradient = likelihood_gradient(context.compute.outputs(network, context.task), context.labels)
         return context.compute.importance(network, context.task, output_gradient, torch.square)

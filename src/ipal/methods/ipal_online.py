@@ -46,7 +46,7 @@ class OnlineMemory(HasPrototypes):
     """slow mean of the trained weights, which predicts"""
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        super().check(classes, parameters, whole)
+        self.prototypes.check(classes, parameters, whole)
         require(bool(self.slow) or not whole, "the weights that predict are missing")
         if self.slow:
             check_same(self.slow, parameters)
@@ -66,11 +66,6 @@ class OnlineContext(IPALContext):
         if absent is not None:
             absent = absent & F.pad(self.known.count == 0, (0, len(self.old)))
         return pooled, absent
-
-    def drift_weights(self, w: Tensor) -> Tensor:
-        """Weights of the nodes in the drift of every remembered class; one that has nodes here moves as these do."""
-        here = self.current[self.current < w.shape[1]]  # ascending, so that they come first
-        return w.index_copy(1, here, self.weights[: len(here)].T)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +87,7 @@ class OnlineIPAL(IPAL):
         return OnlineContext(**vars(base), known=known.of(context.current))
 
     def loss(self, network: Network, memory: Any, batch: Batch, context: IPALContext, rng: torch.Generator) -> Terms:
-        share = eq.unseen_share(len(memory.prototypes), len(context.old))
+        share = eq.unseen_share(len(memory.mean), len(context.old))
         weighted = replace(self, gamma=self.gamma * share)
         return IPAL.loss(weighted, network, memory, batch, context, rng)
 
@@ -103,10 +98,12 @@ class OnlineIPAL(IPAL):
             momentum = so_far / (so_far + new) if self.momentum is None else self.momentum
             theta = {name: followed(slow[name], tensor, momentum) for name, tensor in theta.items()}
         f, prototypes = context.embeddings(network.with_parameters(theta)), memory.prototypes
-        if context.before is not None and len(prototypes) and self.compensation != "none":
-            mu, rows = prototypes.mean, torch.arange(len(prototypes), device=f.device)
+        if context.before is not None and len(prototypes.mean) and self.compensation != "none":
+            mu, rows = prototypes.mean, torch.arange(len(prototypes.mean), device=f.device)
             weigh = eq.proximity_printed if self.compensation == "printed" else eq.proximity_softmax
-            w = context.drift_weights(weigh(self.product(context.before, mu)))
+            w = weigh(self.product(context.before, mu))
+            here = context.current[context.current < len(mu)]  # ascending, so that they come first
+            w = w.index_copy(1, here, context.weights[: len(here)].T)  # a class that has nodes here moves as these do
             prototypes = prototypes.moved(rows, eq.compensate(mu, f, context.before, w, 1.0))
         return OnlineMemory(context.learned(prototypes, f), theta)
 

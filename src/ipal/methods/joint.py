@@ -60,12 +60,10 @@ class Joint(HeadClassifier):
 
     def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         logits, labels = network(batch.graph), context.labels[batch.positions]
-        if not self.label_smoothing:
-            return {"cross_entropy": balanced_cross_entropy(logits, labels)}
-        return {
-            "cross_entropy": (1 - self.label_smoothing) * balanced_cross_entropy(logits, labels),
-            "label_smoothing": self.label_smoothing * uniform_cross_entropy(logits, labels),
-        }
+        terms = {"cross_entropy": (1 - self.label_smoothing) * balanced_cross_entropy(logits, labels)}
+        if self.label_smoothing:
+            terms["label_smoothing"] = self.label_smoothing * uniform_cross_entropy(logits, labels)
+        return terms
 
     def end_task(self, network: Network, memory: AllTasks, context: TaskContext, rng: torch.Generator) -> AllTasks:
         return AllTasks(owned(context.task))

@@ -58,8 +58,8 @@ class ClassGaussians(HasPrototypes):
         return cls(PrototypeMemory.empty(width, device), torch.zeros(0, width, width, device=device), *more)
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        super().check(classes, parameters, whole)
-        require(len(self.covariance) == len(self.prototypes), "it has not one covariance for every class")
+        self.prototypes.check(classes, parameters, whole)
+        require(len(self.covariance) == len(self.mean), "it has not one covariance for every class")
         check_symmetric(self.covariance, "covariance")
         if self.covariance.numel():
             slack = 1e-3 * float(self.covariance.diagonal(dim1=-2, dim2=-1).amax()) + 1e-12
@@ -81,9 +81,9 @@ class ClassGaussians(HasPrototypes):
     def with_class(self, row: Tensor, f: Tensor) -> Self:
         """With a class; one that was known is pooled with what is known of it, as prototypes are."""
         mean, covariance = moments(f)
-        if int(row) < len(self.prototypes):
-            share = len(f) / (len(f) + int(self.prototypes.count[row]))
-            apart = mean - self.prototypes.mean[row[0]]
+        if int(row) < len(self.mean):
+            share = len(f) / (len(f) + int(self.count[row]))
+            apart = mean - self.mean[row[0]]
             between = share * (1 - share) * torch.outer(apart, apart)
             covariance = torch.lerp(self.covariance[row[0]], covariance, share) + between
             every = self.covariance.index_copy(0, row, covariance[None])
@@ -109,8 +109,7 @@ class ClassGaussians(HasPrototypes):
 
     def products_of(self, row: int) -> Tensor:
         """Sum of products of a class's rows, from mean and covariance."""
-        mean = self.prototypes.mean[row]
-        return int(self.prototypes.count[row]) * (self.covariance[row] + torch.outer(mean, mean))
+        return int(self.count[row]) * (self.covariance[row] + torch.outer(self.mean[row], self.mean[row]))
 
 
 @dataclass(frozen=True, eq=False)

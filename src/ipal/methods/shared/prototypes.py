@@ -71,14 +71,13 @@ class PrototypeMemory:
             torch.zeros(0, dtype=torch.int64, device=device),
         )
 
-    def __len__(self) -> int:
-        return len(self.mean)
-
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
         """Refuse what is not one Gaussian for every class that was learned."""
         known = self.count.numel()
-        require(known == classes if whole else known <= classes, "it has not one prototype for every class")
-        require(len(self.mean) == len(self.variance) == known, "it has not one prototype for every class")
+        is_complete = known == classes if whole else known <= classes
+        require(
+            is_complete and len(self.mean) == len(self.variance) == known, "it has not one prototype for every class"
+        )
         check_counts(self.count, "count")
         require((self.variance >= 0).all(), "a variance is negative")
 
@@ -96,8 +95,7 @@ class PrototypeMemory:
         Pooling matches the first two moments of the mixture, weighted by the numbers of nodes. `classes`
         beyond the end must continue the numbering.
         """
-        size = max(len(self), int(classes.max()) + 1)
-        old = self.padded(size)
+        old = self.padded(max(len(self.mean), int(classes.max()) + 1))
         n_old, n_new = old.count[classes, None].to(mean.dtype), count[:, None].to(mean.dtype)
         share = n_new / (n_old + n_new)
         pooled = pooled_mean(old.mean[classes], old.count[classes], mean, count)
@@ -112,13 +110,14 @@ class PrototypeMemory:
     def merged(self, places: Tensor, classes: int) -> "PrototypeMemory":
         """Classes pooled as in `learned`: class i becomes a part of class `places[i]` of so many."""
         found = PrototypeMemory.empty(self.mean.shape[1], self.mean.device).padded(classes)
-        for one in (slice(row, row + 1) for row in range(len(self))):
+        for one in (slice(row, row + 1) for row in range(len(self.mean))):
             found = found.learned(places[one], self.mean[one], self.variance[one], self.count[one])
         return found
 
     def draw(self, k: int, generator: torch.Generator) -> Tensor:
         """`k` embeddings from the Gaussian of every class: (classes * k, width)."""
-        noise = torch.randn(len(self), k, self.mean.shape[1], generator=generator, device=self.mean.device)
+        classes, width = self.mean.shape
+        noise = torch.randn(classes, k, width, generator=generator, device=self.mean.device)
         return (self.mean[:, None] + self.variance.sqrt()[:, None] * noise).flatten(0, 1)
 
     def of(self, classes: Tensor) -> "PrototypeMemory":
@@ -127,7 +126,7 @@ class PrototypeMemory:
 
     def padded(self, size: int) -> "PrototypeMemory":
         """With rows for so many classes; those that are not here have no nodes behind them."""
-        more = size - len(self)
+        more = size - len(self.mean)
         mean, variance = (F.pad(part, (0, 0, 0, more)) for part in (self.mean, self.variance))
         return PrototypeMemory(mean, variance, F.pad(self.count, (0, more)))
 
@@ -138,9 +137,6 @@ class HasPrototypes:
 
     prototypes: PrototypeMemory
     """per class: mean and variance of its embeddings, number of nodes behind them"""
-
-    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        self.prototypes.check(classes, parameters, whole)
 
     @property
     def mean(self) -> Tensor:
@@ -171,22 +167,18 @@ class PrototypeContext(TaskContext):
         places = torch.searchsorted(context.current, context.labels)
         return cls(**vars(context), places=places, members=members, weights=shares, **more)
 
-    def shares(self, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
-        """Weights of the nodes `here` alone, and which prototypes, current and old, have no node to be made of.
+    def prototypes(self, f: Tensor, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
+        """Online prototypes of the current classes (Eq. 4), and which of current and old ones are absent.
 
         In a mini-batch a class's prototype is the mean of those of its nodes that are there; of all nodes none is
         absent, and nothing is said.
         """
         if isinstance(here, slice):
-            return self.weights, None
+            return weighted_mean(f, self.weights), None
         weights = self.weights[:, here]
         total = weights.sum(dim=1, keepdim=True)
-        return weights / total.clamp_min(torch.finfo(total.dtype).tiny), F.pad(total[:, 0] == 0, (0, len(self.old)))
-
-    def prototypes(self, f: Tensor, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
-        """Online prototypes of the current classes (Eq. 4), and which of current and old ones are absent."""
-        weights, absent = self.shares(here)
-        return weighted_mean(f, weights), absent
+        shares = weights / total.clamp_min(torch.finfo(total.dtype).tiny)
+        return weighted_mean(f, shares), F.pad(total[:, 0] == 0, (0, len(self.old)))
 
     def learned(self, memory: PrototypeMemory, f: Tensor) -> PrototypeMemory:
         """A memory with the current classes added, from the embeddings of all training nodes."""
