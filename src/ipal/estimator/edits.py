@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ipal.closed_form.method import Analytic
 from ipal.data.graph import Nodes
 from ipal.data.task import Task
 from ipal.engine.trainer import finished, numbered
@@ -24,7 +25,7 @@ from ipal.estimator.convert.pyg import correction_of, departure_of, single, task
 from ipal.estimator.history import Event
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, begin_learning, model_of
-from ipal.methods.base import Forgets, MergesClasses, MergesModels
+from ipal.methods.base import Forgets, MergesClasses
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data
@@ -357,7 +358,7 @@ def merge_models(one: Learner, other: Learner) -> Learner:
             raise DataError(
                 f"These models cannot be merged: {name} is {value} in one and {settings[name]} in the other."
             )
-    assert isinstance(method, MergesModels), "it was asked for what must agree"
+    assert isinstance(method, Analytic), "it was asked for what must agree"
     if type(mine.labels[0]) is not type(theirs.labels[0]):
         raise DataError("These models cannot be merged: one has numbers as labels, the other strings.")
     both = {lesson.fingerprint for lesson in mine.lessons} & {lesson.fingerprint for lesson in theirs.lessons}
@@ -381,7 +382,7 @@ def merge_models(one: Learner, other: Learner) -> Learner:
 
 def _addressed(model: Model) -> dict[str, Any]:
     """What must agree for two models' sums to be sums of the same rows."""
-    if not isinstance(model.method, MergesModels):
+    if not isinstance(model.method, Analytic):
         raise ConfigError(f"Models of the method '{model.name}' cannot be added: use analytic, whose sums can.")
     memory = model.state.memory
     return {

@@ -259,8 +259,7 @@ class Model:
 
     def nodes_behind_class(self) -> dict[str, int]:
         """How many training nodes stand behind what is kept of each class, where it is known."""
-        kept = self.method.statistics(self.state.memory)
-        return {} if kept is None else dict(zip(map(str, self.labels), kept.count.tolist(), strict=False))
+        return {name: one.count for name, one in self.remembered().items()}
 
     def remembered(self) -> dict[str, Remembered]:
         """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""

@@ -501,14 +501,3 @@ class Forgets(Protocol):
 
         What is given has `of_classes(classes)`: some classes, in this order, where the others are empty.
         """
-
-
-@runtime_checkable
-class MergesModels(Protocol):
-    """A method whose memories can be added."""
-
-    def addressed(self, memory: Any) -> Mapping[str, Any]:
-        """Settings, by name, that must agree for two memories to be added."""
-
-    def merged(self, memory: Any, other: Any, places: Tensor, classes: int) -> Any:
-        """With the memory of another model, whose classes are to be at these places."""

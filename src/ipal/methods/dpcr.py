@@ -68,8 +68,7 @@ class DPCR(LwF):
     default_train = TrainConfig(epochs=10)
 
     def init(self, space: Space) -> DPCRMemory:
-        weights = torch.zeros(space.width, 0, device=space.device)
-        return DPCRMemory.empty(space.width, space.device, weights)
+        return DPCRMemory.empty(space.width, space.device, torch.zeros(space.width, 0, device=space.device))
 
     def end_task(self, network: Network, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
         f = context.embeddings(network)

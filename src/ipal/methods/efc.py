@@ -80,8 +80,7 @@ class EFC(HeadClassifier):
     default_train = TrainConfig(epochs=800)
 
     def init(self, space: Space) -> GaussianMemory:
-        feature_matrix = torch.zeros(space.width, space.width, device=space.device)
-        return GaussianMemory.empty(space.width, space.device, feature_matrix)
+        return GaussianMemory.empty(space.width, space.device, torch.zeros(2 * [space.width], device=space.device))
 
     def prepare(self, memory: GaussianMemory, context: TaskContext) -> EFCContext:
         roots, failed = shifted_cholesky(memory.covariance[context.old], self.ridge, "the covariances of old classes")

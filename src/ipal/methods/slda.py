@@ -78,8 +78,7 @@ class SLDA(PropagatedFeatures):
         return memory.sums.mean @ weights.T + offsets
 
     def working_memory(self, features: int, classes: int, nodes: int, piece: int) -> int:
-        covariance = 24 * features**2  # and its factor
-        return super().working_memory(features, classes, nodes, piece) + covariance
+        return super().working_memory(features, classes, nodes, piece) + 24 * features**2  # the covariance, its factor
 
     def statistics(self, memory: ScatterMemory) -> FeatureSums:
         return memory.sums

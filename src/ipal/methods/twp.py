@@ -57,9 +57,8 @@ class TWP(Anchored):
         if memory.importance:
             terms["pull"] = quadratic_pull(dict(network.named_parameters()), memory.importance, memory.values)
         if self.beta:
-            gradients = torch.autograd.grad(
-                terms["cross_entropy"], list(network.parameters()), create_graph=True, materialize_grads=True
-            )
+            every, loss = list(network.parameters()), terms["cross_entropy"]
+            gradients = torch.autograd.grad(loss, every, create_graph=True, materialize_grads=True)
             terms["minimal"] = self.beta * gradient_length(list(gradients))
         return terms
 

@@ -72,25 +72,21 @@ class ClassGaussians(HasPrototypes):
         return (mean[:, None] + noise @ roots.mT).flatten(0, 1)
 
     def learned(self, context: TaskContext, f: Tensor) -> Self:
-        """With the current classes, from the embeddings of all training nodes."""
-        memory = self
+        """With the current classes, from the embeddings of all training nodes; known ones are pooled as prototypes."""
+        prototypes, covariances = self.prototypes, [*self.covariance]
         for row in context.current:
-            memory = memory.with_class(row[None], f[context.labels == row])
-        return memory
-
-    def with_class(self, row: Tensor, f: Tensor) -> Self:
-        """With a class; one that was known is pooled with what is known of it, as prototypes are."""
-        mean, covariance = moments(f)
-        if int(row) < len(self.mean):
-            share = len(f) / (len(f) + int(self.count[row]))
-            apart = mean - self.mean[row[0]]
-            between = share * (1 - share) * torch.outer(apart, apart)
-            covariance = torch.lerp(self.covariance[row[0]], covariance, share) + between
-            every = self.covariance.index_copy(0, row, covariance[None])
-        else:
-            every = torch.cat([self.covariance, covariance[None]])
-        count, variance = torch.tensor([len(f)], device=f.device), f.var(dim=0, correction=0)[None]
-        return replace(self, prototypes=self.prototypes.learned(row, mean[None], variance, count), covariance=every)
+            own = f[context.labels == row]
+            mean, covariance = moments(own)
+            if int(row) < len(covariances):
+                share = len(own) / (len(own) + int(prototypes.count[row]))
+                apart = mean - prototypes.mean[row]
+                between = share * (1 - share) * torch.outer(apart, apart)
+                covariances[row] = torch.lerp(covariances[row], covariance, share) + between
+            else:
+                covariances.append(covariance)
+            count, variance = torch.tensor([len(own)], device=f.device), own.var(dim=0, correction=0)[None]
+            prototypes = prototypes.learned(row[None], mean[None], variance, count)
+        return replace(self, prototypes=prototypes, covariance=torch.stack(covariances))
 
     def moved(self, mean: Tensor, covariance: Tensor) -> Self:
         """With other means and covariances of all classes; the numbers of nodes stay."""

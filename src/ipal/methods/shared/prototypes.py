@@ -65,11 +65,8 @@ class PrototypeMemory:
 
     @classmethod
     def empty(cls, width: int, device: torch.device) -> "PrototypeMemory":
-        return cls(
-            torch.zeros(0, width, device=device),
-            torch.zeros(0, width, device=device),
-            torch.zeros(0, dtype=torch.int64, device=device),
-        )
+        mean, variance = (torch.zeros(0, width, device=device) for _ in range(2))
+        return cls(mean, variance, torch.zeros(0, dtype=torch.int64, device=device))
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
         """Refuse what is not one Gaussian for every class that was learned."""
