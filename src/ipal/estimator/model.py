@@ -259,7 +259,8 @@ class Model:
 
     def nodes_behind_class(self) -> dict[str, int]:
         """How many training nodes stand behind what is kept of each class, where it is known."""
-        return {name: one.count for name, one in self.remembered().items()}
+        kept = self.method.statistics(self.state.memory)
+        return {} if kept is None else dict(zip(map(str, self.labels), kept.count.tolist(), strict=False))
 
     def remembered(self) -> dict[str, Remembered]:
         """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
@@ -267,9 +268,10 @@ class Model:
         if kept is None:
             return {}
         second, shared = getattr(kept, "products_of", None), getattr(memory, "products_of_all", None)
+        rows = zip(self.labels, kept.count.tolist(), kept.mean, strict=False)
         return {
-            str(label): Remembered(count, kept.mean[row], second and partial(second, row), shared)
-            for row, (label, count) in enumerate(zip(self.labels, kept.count.tolist(), strict=False))
+            str(label): Remembered(count, mean, second and partial(second, row), shared)
+            for row, (label, count, mean) in enumerate(rows)
         }
 
     def tensors(self) -> dict[str, Tensor]:

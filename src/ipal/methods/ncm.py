@@ -6,6 +6,7 @@ scaled to unit length, and propagated with restarts (Gasteiger et al. 2019).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,9 +40,7 @@ class NCM(PropagatedFeatures):
         """Cosines times the node's own length: the same order of classes, without that length."""
         return picked(compute.products(graph, losses.unit(memory.mean), self.steps, self.restart), nodes)
 
-    def probabilities(
-        self, memory: FeatureSums, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
-    ) -> Tensor:
+    def probabilities(self, memory: Any, scores: Tensor, graph: Graph, compute: Compute, nodes: Any = None) -> Tensor:
         lengths = picked(compute.lengths(graph, self.steps, self.restart), nodes)
         return (scores / lengths[:, None] / self.tau).softmax(dim=-1)
 

@@ -63,8 +63,6 @@ def without_edges(task: Task) -> Task:
 
 @dataclass(frozen=True, eq=False)
 class StoredTasks:
-    """Nodes of old tasks."""
-
     tasks: tuple[Task, ...]
     """nodes of old tasks and the nodes around them"""
 
@@ -84,15 +82,11 @@ class OfEveryClass:
 
 @dataclass(frozen=True, eq=False)
 class NodeBuffer(OfEveryClass):
-    """Nodes of old classes."""
-
     buffer: Task | None
     """nodes of old classes, without edges"""
 
 
 @dataclass(frozen=True, eq=False)
 class AllTasks(OfEveryClass):
-    """All tasks."""
-
     data: Task | None
     """all nodes, edges and labels of all tasks so far"""

@@ -113,8 +113,7 @@ class PrototypeMemory:
 
     def draw(self, k: int, generator: torch.Generator) -> Tensor:
         """`k` embeddings from the Gaussian of every class: (classes * k, width)."""
-        classes, width = self.mean.shape
-        noise = torch.randn(classes, k, width, generator=generator, device=self.mean.device)
+        noise = torch.randn(len(self.mean), k, self.mean.shape[1], generator=generator, device=self.mean.device)
         return (self.mean[:, None] + self.variance.sqrt()[:, None] * noise).flatten(0, 1)
 
     def of(self, classes: Tensor) -> "PrototypeMemory":
