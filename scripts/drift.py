@@ -34,6 +34,7 @@ from ipal.errors import ConfigError, DataError, IpalError
 from ipal.estimator.model import Model
 from ipal.estimator.registry import METHODS
 from ipal.methods.base import Trained
+from ipal.methods.ipal import IPAL
 from ipal.nn import losses
 from ipal.report import cells, paper
 from ipal.report.cells import CellTable
@@ -217,32 +218,31 @@ class _Drift(runner.Silent):
             self.steps += _by_class(old.labels, f_before, f_after)
         if index == 0:
             self.at_first = self.now[0]
-            if model.method.hard_examples:
-                self.hard, self.is_hard = hard_examples(model, self.at_first, task)
+            if isinstance(model.method, IPAL):
+                self.hard, self.is_hard = hard_examples(model, model.method, self.at_first, task)
 
 
-def hard_examples(model: Model, f: Array, task: Task) -> tuple[dict[str, Any], NDArray[np.bool_]]:
+def hard_examples(model: Model, method: IPAL, f: Array, task: Task) -> tuple[dict[str, Any], NDArray[np.bool_]]:
     """The hard examples of the classes just learned, as the method chooses them, and where they and the others lie.
 
     distance: to the class mean, in units of the class's mean. margin: cosine to the own prototype minus the best other.
     """
-    k, measure = model.method.hard_examples or (0, "")
     prototypes = torch.stack([one.mean for one in model.remembered().values()])
     cosines = losses.cosine(torch.from_numpy(f), prototypes.double().cpu())
     rows = torch.from_numpy(numbered(task, model.labels).labels)
     members = rows[None, :] == torch.arange(len(model.labels))[:, None]
-    nodes, _ = losses.hardest(losses.hardness(cosines.T, measure), members, k)
+    nodes, _ = losses.hardest(losses.hardness(cosines.T, method.hardness), members, method.k)
     hard = np.zeros(len(f), dtype=np.bool_)
     hard[nodes.numpy()] = True
     if hard.all() or len(members) < 2:
-        return {"k": k}, hard  # nothing to compare with
+        return {"k": method.k}, hard  # nothing to compare with
     margin = (cosines.gather(1, rows[:, None])[:, 0] - cosines.masked_fill(members.T, -torch.inf).amax(dim=1)).numpy()
     distance = np.zeros(len(f))
     for mine in members.numpy():
         away = np.linalg.norm(f[mine] - f[mine].mean(axis=0), axis=1)
         distance[mine] = away / max(float(away.mean()), 1e-12)
     means = [(float(one[hard].mean()), float(one[~hard].mean())) for one in (distance, margin)]
-    return {"k": k, "distance": means[0], "margin": means[1]}, hard
+    return {"k": method.k, "distance": means[0], "margin": means[1]}, hard
 
 
 def _embeddings(model: Model, task: Task) -> Array:

@@ -7,6 +7,7 @@ import torch
 
 from ipal.errors import DataError
 from ipal.methods.adagauss import anti_collapse, projected_distillation
+from ipal.methods.base import TaskContext
 from ipal.methods.dpcr import reconstructed_classifier
 from ipal.methods.shared.adapter import adapted, fitted_adapter
 from ipal.methods.shared.gaussians import ClassGaussians, log_density, whitening
@@ -119,7 +120,9 @@ def test_log_density_is_that_of_scipy() -> None:
 def test_gaussians_of_samples_are_those_that_were_drawn_from() -> None:
     random = torch.Generator().manual_seed(0)
     f = torch.randn(50, 3, generator=random) @ torch.tensor([[2.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]) + 5
-    known = ClassGaussians.empty(3, torch.device("cpu")).learned(torch.tensor([0]), f)
+    labels, none = torch.zeros(50, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    only = TaskContext(None, labels, torch.tensor([0]), none, None, None)  # type: ignore[arg-type]
+    known = ClassGaussians.empty(3, torch.device("cpu")).learned(only, f)
     again = known.mapped(lambda x: x + 1, 100_000, random)
     torch.testing.assert_close(again.mean, known.mean + 1, rtol=0, atol=0.03)
     torch.testing.assert_close(again.covariance, known.covariance, rtol=0.03, atol=0.03)

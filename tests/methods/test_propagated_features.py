@@ -96,7 +96,7 @@ def test_sums_and_products_are_those_of_propagated_features(steps, tiny_stream: 
     for row, label in enumerate(model.labels):
         own = x[task.nodes[task.labels == label]]
         np.testing.assert_allclose(sums.sum[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
-    products = model.method.products(task.graph, sums.mean, model.compute)
+    products = COMPUTE.products(task.graph, sums.mean, steps, model.config.method.restart)
     np.testing.assert_allclose(products, x @ sums.mean.numpy().T, rtol=1e-4, atol=1e-5)
 
 
@@ -174,7 +174,7 @@ def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
     monkeypatch.setattr(Neighbours, "chunks", lambda self, most=50: chunks(self, min(most, 50)))
     found = learn(config(method), *again, runtime=Runtime.of(budget=Budget(0)))
     scores = [found.forward(task.graph).scores for task in again]
-    rows = found.method.propagated(again[0].graph, found.compute)
+    rows = found.compute.propagated(again[0].graph, found.method.steps, found.method.restart)
     assert all("normalised" not in vars(task.graph) for task in again)
     assert isinstance(rows, np.memmap)
     exact = not directed and not sparse

@@ -62,7 +62,7 @@ def test_a_class_learned_in_two_halves_is_the_class_learned_whole_by_hand() -> N
     first, second = torch.tensor([[0.0], [2.0]]), torch.tensor([[6.0]])
     row = torch.tensor([0])
     memory = PrototypeMemory.empty(1, CPU).learned(row, *gaussian(first)).learned(row, *gaussian(second))
-    assert len(memory) == 1
+    assert len(memory.mean) == 1
     assert memory.mean.item() == pytest.approx(8 / 3)
     assert memory.variance.item() == pytest.approx(40 / 3 - (8 / 3) ** 2)
     assert memory.count.tolist() == [3]

@@ -49,12 +49,12 @@ def test_shares_of_a_mini_batch_by_hand():
     labels, current, old = torch.tensor([2, 4, 2]), torch.tensor([2, 4]), torch.tensor([0])
     context = PrototypeContext.of(TaskContext(None, labels, current, old, None, None), np.array([1.0, 5.0, 3.0]))
     assert context.weights.tolist() == [[0.25, 0, 0.75], [0, 1, 0]]
-    whole, absent = context.shares(slice(None))
+    whole, absent = context.prototypes(torch.eye(3), slice(None))
     assert (whole.tolist(), absent) == (context.weights.tolist(), None)
-    shares, absent = context.shares(torch.tensor([2, 1]))
+    shares, absent = context.prototypes(torch.eye(2), torch.tensor([2, 1]))
     assert shares.tolist() == [[1, 0], [0, 1]]
     assert absent.tolist() == [False, False, False]
-    shares, absent = context.shares(torch.tensor([2, 0]))
+    shares, absent = context.prototypes(torch.eye(2), torch.tensor([2, 0]))
     assert shares.tolist() == [[0.75, 0.25], [0, 0]]
     assert absent.tolist() == [False, True, False]
 
@@ -183,7 +183,7 @@ def test_efc_consolidates_in_its_feature_matrix_and_the_identity_together(tiny_s
 
 def test_efc_pools_a_class_that_comes_again_as_its_memory_does(tiny_stream: TaskStream):
     memory = learn(config(EFC), *(tiny_stream.task(index) for index in (0, 1, 0))).state.memory
-    assert len(memory.covariance) == len(memory.prototypes) == 4
+    assert len(memory.covariance) == len(memory.mean) == 4
     diagonal = memory.covariance.diagonal(dim1=1, dim2=2)
     torch.testing.assert_close(diagonal, memory.prototypes.variance, rtol=1e-3, atol=1e-5)
     for covariance in memory.covariance:

@@ -33,7 +33,7 @@ def after(model: Model, tasks: Sequence[Task], first: int) -> tuple[list[int], d
     kept = method.statistics(memory)
     assert len(kept.count) == len(model.labels), "classes are left empty, not dropped"
     left = torch.nonzero(kept.count).flatten().tolist()
-    return [model.labels[c] for c in left], flatten(method.of_classes(memory, left), "memory")
+    return [model.labels[c] for c in left], flatten(memory.of_classes(left), "memory")
 
 
 def assert_as_never(method: type[Method], found: dict[str, Tensor], never: Model) -> None:

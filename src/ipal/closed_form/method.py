@@ -25,7 +25,7 @@ from ipal.config import MOST_LAYERS, Restart, TestGraph
 from ipal.data.graph import Derives, Graph
 from ipal.data.task import Task
 from ipal.errors import ConfigError
-from ipal.methods.base import Compute, OnePass, Remembered, Space, TaskContext, UsualMargins
+from ipal.methods.base import Compute, OnePass, Space, TaskContext, UsualMargins
 from ipal.methods.shared.propagated_features import picked
 from ipal.nn.margins import margins
 from ipal.system import free_memory
@@ -107,6 +107,18 @@ class SumsMemory(Derives):
     def finite_parts(self) -> dict[str, Tensor]:
         """Rows on a grid have finite products."""
         return {"sums.total": self.sums.total, "left_out.loss": self.left_out.loss}
+
+    def products_of_all(self) -> Tensor:
+        return self.sums.products
+
+    def of_classes(self, classes: Sequence[int]) -> "SumsMemory":
+        places = torch.zeros_like(self.sums.count)  # of the others, too: they are empty, and add nothing
+        places[list(classes)] = torch.arange(len(classes), device=places.device)
+        return self.united(places, len(classes))
+
+    def united(self, places: Tensor, classes: int) -> "SumsMemory":
+        """So many classes, drawn together: class i is a part of class `places[i]`."""
+        return replace(self, sums=self.sums.united(places, classes), left_out=self.left_out.moved(places))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,9 +252,6 @@ class Analytic(OnePass):
     def statistics(self, memory: SumsMemory) -> Sums:
         return memory.sums
 
-    def remembered(self, memory: SumsMemory) -> list[Remembered]:
-        return [replace(one, shared=lambda: memory.sums.products) for one in super().remembered(memory)]
-
     # ------------------------------------------------------------------ what sums allow, all exact
 
     def addressed(self, memory: SumsMemory) -> dict[str, Any]:
@@ -256,13 +265,7 @@ class Analytic(OnePass):
         return replace(memory, sums=sums, left_out=left_out, tasks=memory.tasks + other.tasks)
 
     def merge_classes(self, memory: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
-        sums, left_out = memory.sums.united(places, classes), memory.left_out.moved(places)
-        return replace(memory, sums=sums, left_out=left_out)
-
-    def of_classes(self, memory: SumsMemory, classes: Sequence[int]) -> SumsMemory:
-        places = torch.zeros_like(memory.sums.count)  # of the others, too: they are empty, and add nothing
-        places[list(classes)] = torch.arange(len(classes), device=places.device)
-        return self.merge_classes(memory, places, len(classes))
+        return memory.united(places, classes)
 
     def without_tasks(self, memory: SumsMemory, tasks: Sequence[Task], first: int, compute: Compute) -> SumsMemory:
         sums = memory.sums

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -105,9 +104,9 @@ def begin_task(method: Method, state: State, task: Task, setup: Setup) -> State:
     if state.network is None or not isinstance(method, Trained):
         return new
     assert new.network is not None, "it was copied"
-    is_first, train = state.learning_rate is None, setup.train
-    network = method.starting_network(new.network, partial(fresh_network, method, setup, new.generator))
-    rate = method.learning_rate(train, is_first=is_first)
+    is_first, train, afresh = state.learning_rate is None, setup.train, method.starts_afresh()
+    network = fresh_network(method, setup, new.generator) if afresh else new.network
+    rate = method.learning_rate(train, is_first=is_first or afresh)
     optimizer = new.optimizer
     if optimizer is None or network is not new.network or train.moments == "reset":
         optimizer = Adam(network.parameters(), rate, train.weight_decay)
@@ -182,9 +181,8 @@ def _ended(method: Method, state: State, context: Any) -> State:
 
 def _check_finite(method: Method, state: State) -> None:
     """Refuse a task that ended in NaN or infinite numbers."""
-    parts = state.memory.finite_parts() if hasattr(state.memory, "finite_parts") else flatten(state.memory, "")
-    kept = {f"memory.{name}".replace("..", "."): tensor for name, tensor in parts.items()}
-    kept |= network_tensors(state.network) | moment_tensors(state.network, state.optimizer)
+    kept = flatten(state.memory, "memory", "finite_parts") | network_tensors(state.network)
+    kept |= moment_tensors(state.network, state.optimizer)
     check_tensors(kept, {**MEANINGS, "memory": f"what {method.title} keeps of the classes"})
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ipal.closed_form.method import Analytic
 from ipal.data.task import Task
 from ipal.engine.trainer import finished, numbered
 from ipal.errors import ConfigError, DataError, Qualified, shortened
@@ -22,7 +23,7 @@ from ipal.estimator.convert.pyg import correction_of, departure_of, single, task
 from ipal.estimator.history import Event
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model, begin_learning, model_of
-from ipal.methods.base import Forgets, MergesClasses, MergesModels
+from ipal.methods.base import Forgets, MergesClasses
 from ipal.state.value import leaves, rebuilt
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
@@ -315,9 +316,7 @@ def _remaining(model: Model, method: Forgets, memory: Any, first: int) -> Model 
     left = torch.nonzero(kept.count).flatten().tolist()
     return replace(
         model,
-        state=replace(
-            model.state, memory=method.of_classes(memory, left), classes=tuple(model.labels[c] for c in left)
-        ),
+        state=replace(model.state, memory=memory.of_classes(left), classes=tuple(model.labels[c] for c in left)),
         calibration=model.calibration.where(model.calibration.task < first).of_classes(left),
         directed=model.lessons[first - 1].directed,
         history=history.parted(model.history, first)[0],
@@ -354,7 +353,7 @@ def merge_models(one: Learner, other: Learner) -> Learner:
             raise DataError(
                 f"These models cannot be merged: {name} is {value} in one and {settings[name]} in the other."
             )
-    assert isinstance(method, MergesModels), "it was asked for what must agree"
+    assert isinstance(method, Analytic), "it was asked for what must agree"
     if type(mine.labels[0]) is not type(theirs.labels[0]):
         raise DataError("These models cannot be merged: one has numbers as labels, the other strings.")
     both = {lesson.fingerprint for lesson in mine.lessons} & {lesson.fingerprint for lesson in theirs.lessons}
@@ -380,7 +379,7 @@ def merge_models(one: Learner, other: Learner) -> Learner:
 
 def _addressed(model: Model) -> dict[str, Any]:
     """What must agree for two models' sums to be sums of the same rows."""
-    if not isinstance(model.method, MergesModels):
+    if not isinstance(model.method, Analytic):
         raise ConfigError(f"Models of the method '{model.name}' cannot be added: use analytic, whose sums can.")
     memory = model.state.memory
     return {

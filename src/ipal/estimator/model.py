@@ -6,7 +6,7 @@ Learning gives another model. A thread that predicts with the old one is not aff
 from collections import defaultdict
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -250,7 +250,15 @@ class Model:
 
     def remembered(self) -> dict[str, Remembered]:
         """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
-        return dict(zip(map(str, self.labels), self.method.remembered(self.state.memory), strict=False))
+        kept, memory = self.method.statistics(self.state.memory), self.state.memory
+        if kept is None:
+            return {}
+        second, shared = getattr(kept, "products_of", None), getattr(memory, "products_of_all", None)
+        rows = zip(self.labels, kept.count.tolist(), kept.mean, strict=False)
+        return {
+            str(label): Remembered(count, mean, second and partial(second, row), shared)
+            for row, (label, count, mean) in enumerate(rows)
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """All that is kept, also only while learning, by name."""

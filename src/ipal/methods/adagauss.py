@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ipal.config import Draws, Epochs, NonNegative, TrainConfig
-from ipal.methods.base import Batch, Network, Remembered, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, Competing, node_cross_entropy
 from ipal.methods.shared.adapter import adapted, fitted_adapter
 from ipal.methods.shared.gaussians import ClassGaussians, log_density, whitening
@@ -94,15 +94,10 @@ class AdaGauss(Classifier):
         if context.before is not None:
             psi = fitted_adapter(context.before, f, self.adapter_steps, rng)
             memory = memory.mapped(lambda x: adapted(x, psi), self.samples, rng)
-        for label in context.current:
-            memory = memory.learned(label[None], f[context.labels == label])
-        return memory
+        return memory.learned(context, f)
 
     def classify(self, network: Any, memory: ClassGaussians, f: Tensor) -> Tensor:
         return log_density(f, memory.mean, *whitening(memory.covariance, self.shrinkage))
 
     def mean_logs(self, memory: ClassGaussians) -> Tensor:
         return self.classify(None, memory, memory.mean)
-
-    def remembered(self, memory: ClassGaussians) -> list[Remembered]:
-        return memory.with_products(super().remembered(memory))

@@ -13,8 +13,8 @@ use `embeddings`, `products`, `lengths`, `rows` and `by_rows` of `Compute` alone
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 else:  # types alone: a method computes with what it is handed
     Graph = Task = Compute = Batch = Head = Network = Any
 
-Extended = TypeVar("Extended", bound="TaskContext")
 Terms = dict[str, Tensor]
 """Parts of a loss by name."""
 Parameters = dict[str, Tensor]
@@ -86,23 +85,6 @@ class TaskContext:
         """
         return self if self.teacher is None else replace(self, before=self.compute.embeddings(self.teacher, self.task))
 
-    def extended(self, kind: type[Extended], **more: Any) -> Extended:
-        """As a context of another kind, which has more fields.
-
-        Parameters
-        ----------
-        kind : type
-            A dataclass that extends this one.
-        **more
-            Its own fields.
-
-        Returns
-        -------
-        TaskContext
-            Of that kind.
-        """
-        return kind(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)
-
     def before_of(self, batch: Batch) -> Tensor:
         """The teacher's embeddings of a batch's nodes. In a mini-batch both networks see the same sample.
 
@@ -149,7 +131,11 @@ class Outputs(NamedTuple):
 
 @runtime_checkable
 class ClassStatistics(Protocol):
-    """A value that holds the mean and the number of training nodes of every class."""
+    """A value that holds the mean and the number of training nodes of every class.
+
+    Where it also has `products_of(row)`, that is the sum of products of a class's rows; where a memory has
+    `products_of_all()`, that of all rows.
+    """
 
     @property
     def count(self) -> Tensor: ...
@@ -192,12 +178,8 @@ def relative_distance(cosines: Tensor) -> Tensor:
     .. math:: r_i = \min_c \frac{1 - \cos(x_i, \mu_c)}{1 - \cos(x_i, \mu_0)}
 
     Source: Ren et al. 2021, "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection", Eq. 4, with a
-    quotient in place of the difference, and distances of directions.
-
-    Parameters
-    ----------
-    cosines : Tensor of shape (nodes, classes + 1)
-        Of nodes with class means and, last, with their middle.
+    quotient in place of the difference, and distances of directions. `cosines` (nodes x classes + 1) are those of nodes
+    with class means and, last, with their middle.
     """
     return (1 - cosines[:, :-1].amax(dim=1)) / (1 - cosines[:, -1]).clamp_min(1e-6)
 
@@ -286,13 +268,6 @@ class Method(ABC):
         """Means and counts of the classes, where they are kept."""
         return memory if isinstance(memory, ClassStatistics) else None
 
-    def remembered(self, memory: Any) -> list[Remembered]:
-        """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
-        kept = self.statistics(memory)
-        if kept is None:
-            return []
-        return [Remembered(int(count), mean) for count, mean in zip(kept.count.tolist(), kept.mean, strict=True)]
-
     def mean_logs(self, memory: Any) -> Tensor | None:
         """Logarithms of probabilities of class means, up to a constant, (classes, classes); None where not kept."""
         return None
@@ -309,11 +284,6 @@ class Method(ABC):
         None: by how little the likeliest class is ahead, compared with what is usual for nodes of that class. `rows`
         are embeddings of all nodes of the graph, for a method that trains a network.
         """
-        return None
-
-    @property
-    def hard_examples(self) -> tuple[int, str] | None:
-        """How many examples of a class count as hard, and by which `losses.hardness`; None where none is selected."""
         return None
 
     # ------------------------------------------------------------------ what a stream or a machine must offer
@@ -486,9 +456,9 @@ class Trained(Method):
         """What is learned when a task comes: the task itself, or more."""
         return task
 
-    def starting_network(self, network: Network, fresh: Callable[[], Network]) -> Network:
-        """The network that a task begins with: the one so far, or a fresh one."""
-        return network
+    def starts_afresh(self) -> bool:
+        """Whether every task is learned from fresh weights, as the first one is."""
+        return False
 
     def learning_rate(self, train: TrainConfig, *, is_first: bool) -> float:
         """The learning rate of a task."""
@@ -527,18 +497,7 @@ class Forgets(Protocol):
     """A method whose memory is a sum over nodes: tasks can be taken away again."""
 
     def without_tasks(self, memory: Any, tasks: Sequence[Task], first: int, compute: Compute) -> Any:
-        """As if the last tasks, from number `first` on, had not been learned. Classes may be left empty."""
+        """As if the last tasks, from number `first` on, had not been learned. Classes may be left empty.
 
-    def of_classes(self, memory: Any, classes: Sequence[int]) -> Any:
-        """Some classes, in this order; the others are empty."""
-
-
-@runtime_checkable
-class MergesModels(Protocol):
-    """A method whose memories can be added."""
-
-    def addressed(self, memory: Any) -> Mapping[str, Any]:
-        """Settings, by name, that must agree for two memories to be added."""
-
-    def merged(self, memory: Any, other: Any, places: Tensor, classes: int) -> Any:
-        """With the memory of another model, whose classes are to be at these places."""
+        What is given has `of_classes(classes)`: some classes, in this order, where the others are empty.
+        """

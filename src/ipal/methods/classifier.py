@@ -58,6 +58,5 @@ class Classifier(HeadClassifier):
 
 def predicts_by_network_alone(method: Method) -> bool:
     """Whether predictions need no memory: a head scores the classes, and nothing else is done."""
-    kind, usual = type(method), (HeadClassifier.classify, Method.probabilities, Trained.predictor)
-    own = (getattr(kind, name, None) for name in ("classify", "probabilities", "predictor"))
-    return all(one is other for one, other in zip(own, usual, strict=True))
+    usual = (HeadClassifier.classify, Method.probabilities, Trained.predictor)
+    return all(getattr(type(method), one.__name__, None) is one for one in usual)

@@ -9,7 +9,7 @@ identity instead of zero. Where a class returns, what was known of it follows th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from torch import Tensor
 from ipal.backend.checks import require
 from ipal.config import Positive, TrainConfig
 from ipal.errors import DataError
-from ipal.methods.base import Network, Remembered, Space, TaskContext
+from ipal.methods.base import Network, Space, TaskContext
 from ipal.methods.lwf import LwF
 from ipal.methods.shared.gaussians import ClassGaussians
 from ipal.methods.shared.projections import class_projection, drifted_moments, dual_projection, linear_map
@@ -47,17 +47,9 @@ class DPCRMemory(ClassGaussians):
     weights: Tensor
     """weights of every class"""
 
-    @classmethod
-    def empty(cls, width: int, device: torch.device) -> Self:
-        known = ClassGaussians.empty(width, device)
-        return cls(known.prototypes, known.covariance, torch.zeros(width, 0, device=device))
-
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
         super().check(classes, parameters, whole)
         require(self.weights.shape == self.mean.mT.shape, "it has not one column of weights for every class")
-
-    def finite_parts(self) -> dict[str, Tensor]:
-        return {**super().finite_parts(), "weights": self.weights}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,28 +68,23 @@ class DPCR(LwF):
     default_train = TrainConfig(epochs=10)
 
     def init(self, space: Space) -> DPCRMemory:
-        return DPCRMemory.empty(space.width, space.device)
+        return DPCRMemory.empty(space.width, space.device, torch.zeros(space.width, 0, device=space.device))
 
-    def end_task(self, network: Network, memory: Any, context: TaskContext, rng: torch.Generator) -> DPCRMemory:
+    def end_task(self, network: Network, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
         f = context.embeddings(network)
         if context.before is not None:
             P = linear_map(context.before, f, self.epsilon)
             every = range(len(memory.mean))
-            W = [dual_projection(P, class_projection(memory.products(c), self.share)) for c in every]
+            W = [dual_projection(P, class_projection(memory.products_of(c), self.share)) for c in every]
             moved = [drifted_moments(memory.mean[c], memory.covariance[c], W[c]) for c in every]
             memory = memory.moved(*map(torch.stack, zip(*moved, strict=True)))
-        for label in context.current:
-            memory = memory.learned(label[None], f[context.labels == label])
-        G = torch.stack([memory.products(c) for c in range(len(memory.mean))]).sum(dim=0)
+        memory = memory.learned(context, f)
+        G = torch.stack([memory.products_of(c) for c in range(len(memory.mean))]).sum(dim=0)
         weights = reconstructed_classifier(G, (memory.count[:, None] * memory.mean).mT, self.ridge)
-        found: DPCRMemory = replace(memory, weights=weights)
-        return found
+        return replace(memory, weights=weights)
 
     def classify(self, network: Network, memory: DPCRMemory, f: Tensor) -> Tensor:
         return f @ memory.weights
 
     def mean_logs(self, memory: DPCRMemory) -> Tensor:
         return memory.mean @ memory.weights
-
-    def remembered(self, memory: DPCRMemory) -> list[Remembered]:
-        return memory.with_products(super().remembered(memory))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ipal.config import Draws, NonNegative, Positive, TrainConfig
 from ipal.errors import DataError
-from ipal.methods.base import Batch, Network, Remembered, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Space, TaskContext, Terms
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, node_cross_entropy
 from ipal.methods.shared.gaussians import GaussianMemory
 from ipal.nn.cholesky import shifted_cholesky
@@ -80,13 +80,13 @@ class EFC(HeadClassifier):
     default_train = TrainConfig(epochs=800)
 
     def init(self, space: Space) -> GaussianMemory:
-        return GaussianMemory.empty(space.width, space.device)
+        return GaussianMemory.empty(space.width, space.device, torch.zeros(2 * [space.width], device=space.device))
 
     def prepare(self, memory: GaussianMemory, context: TaskContext) -> EFCContext:
         roots, failed = shifted_cholesky(memory.covariance[context.old], self.ridge, "the covariances of old classes")
         if failed:
             raise DataError(f"A covariance has no square root with efc.ridge={self.ridge:g}: set a larger one.")
-        return context.with_before().extended(EFCContext, roots=roots)
+        return EFCContext(**vars(context.with_before()), roots=roots)
 
     def loss(self, network: Network, memory: Any, batch: Batch, context: EFCContext, rng: torch.Generator) -> Terms:
         f, labels, head = network.encoder(batch.graph), context.labels[batch.positions], network.classifier
@@ -108,9 +108,4 @@ class EFC(HeadClassifier):
             moved = drifted_means(memory.mean[old], f, context.before, memory.feature_matrix, self.sigma)
             memory = replace(memory, prototypes=memory.prototypes.moved(old, moved))
         memory = replace(memory, feature_matrix=feature_matrix(head.weight, head(f).softmax(dim=1)))
-        for label in context.current:
-            memory = memory.learned(label[None], f[context.labels == label])
-        return memory
-
-    def remembered(self, memory: GaussianMemory) -> list[Remembered]:
-        return memory.with_products(super().remembered(memory))
+        return memory.learned(context, f)

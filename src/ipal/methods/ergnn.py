@@ -81,22 +81,16 @@ class ERGNN(Classifier):
 
     def end_task(self, network: Network, memory: NodeBuffer, context: TaskContext, rng: torch.Generator) -> NodeBuffer:
         f, labels = context.embeddings(network), context.labels
-        crowd = strangers_nearby(f, labels, self.distance) if self.choice == "coverage" else None
+        crowd = strangers_nearby(f, labels, self.distance) if self.choice == "coverage" else torch.zeros_like(labels)
         chosen = []
         for label in context.current:
             own = torch.nonzero(labels == label)[:, 0]
             far = torch.linalg.vector_norm(f[own] - f[own].mean(dim=0), dim=1)
-            order = far.argsort(stable=True)
-            if crowd is not None:
-                order = order[crowd[own][order].argsort(stable=True)]
-            chosen.append(own[order[: self.budget]])
+            nearest = own[far.argsort(stable=True)]
+            chosen.append(nearest[crowd[nearest].argsort(stable=True)[: self.budget]])
         kept = without_edges(excerpt(context.task, np.sort(torch.cat(chosen).cpu().numpy()), hops=0))
-        old = memory.buffer
-        if old is None:
-            return NodeBuffer(kept)
+        if memory.buffer is not None:
+            kept = disjoint_union(memory.buffer, kept)
         # Of a class that comes again the newest nodes are kept, no more than of others.
-        stay = []
-        for label in np.unique(old.labels):
-            mine, new = np.flatnonzero(old.labels == label), int((kept.labels == label).sum())
-            stay.append(mine[max(0, len(mine) + new - self.budget) :])
-        return NodeBuffer(disjoint_union(excerpt(old, np.sort(np.concatenate(stay)), hops=0), kept))
+        newest = [np.flatnonzero(kept.labels == label)[-self.budget :] for label in np.unique(kept.labels)]
+        return NodeBuffer(excerpt(kept, np.sort(np.concatenate(newest)), hops=0))

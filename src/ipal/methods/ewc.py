@@ -16,9 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ipal.config import NonNegative, TrainConfig
-from ipal.methods.base import Batch, Network, Parameters, Space, TaskContext, Terms
-from ipal.methods.classifier import Classifier
-from ipal.methods.shared.anchored import Anchor, quadratic_pull
+from ipal.methods.base import Batch, Network, Parameters, TaskContext, Terms
+from ipal.methods.shared.anchored import Anchor, Anchored, quadratic_pull
 
 
 def likelihood_gradient(logits: Tensor, labels: Tensor) -> Tensor:
@@ -43,7 +42,7 @@ def elastic_penalty(theta: Mapping[str, Tensor], fisher: Parameters, anchor: Par
 
 
 @dataclass(frozen=True, kw_only=True)
-class EWC(Classifier):
+class EWC(Anchored):
     """Elastic weight consolidation: important parameters stay near their old values, by Fisher information."""
 
     strength: NonNegative = 1e5
@@ -55,9 +54,6 @@ class EWC(Classifier):
     title = "EWC"
     default_train = TrainConfig(epochs=200)
 
-    def init(self, space: Space) -> Anchor:
-        return Anchor({}, {})
-
     def loss(self, network: Network, memory: Anchor, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         terms = super().loss(network, memory, batch, context, rng)
         if memory.importance:
@@ -65,18 +61,12 @@ class EWC(Classifier):
             terms["pull"] = self.strength * penalty
         return terms
 
-    def end_task(self, network: Network, memory: Anchor, context: TaskContext, rng: torch.Generator) -> Anchor:
-        return memory.with_task(self._importance(network, context), network.tensors())
-
-    def _importance(self, network: Network, context: TaskContext) -> Parameters:
+    def importance(self, network: Network, context: TaskContext) -> Parameters:
         if self.fisher == "batch":
+            named = dict(network.named_parameters())
             with torch.enable_grad():
                 mean = F.cross_entropy(context.compute.outputs(network, context.task), context.labels)
-                gradients = torch.autograd.grad(mean, list(network.parameters()))
-            names = [name for name, _ in network.named_parameters()]
-            return {name: gradient.square() for name, gradient in zip(names, gradients, strict=True)}
+                gradients = torch.autograd.grad(mean, list(named.values()))
+            return {name: gradient.square() for name, gradient in zip(named, gradients, strict=True)}
         output_gradient = likelihood_gradient(context.compute.outputs(network, context.task), context.labels)
         return context.compute.importance(network, context.task, output_gradient, torch.square)
-
-    def ends_on_whole_graph(self) -> bool:
-        return True

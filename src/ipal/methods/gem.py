@@ -9,6 +9,7 @@ the step, that disagrees with no memory. The quadratic programme is solved as no
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -89,7 +90,7 @@ class GEM(Classifier):
         rows = []
         for task in memory.tasks:
             loss = self._loss_on(task, network, context)
-            gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+            gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
             rows.append(torch.cat([gradient.reshape(-1) for gradient in gradients]))
         turned = projected_gradient(g, torch.stack(rows), self.margin)
         for p, part in zip(parameters, torch.split(turned, [p.numel() for p in parameters]), strict=True):
@@ -103,9 +104,7 @@ class GEM(Classifier):
             logits = logits.masked_fill(others, -torch.inf)
         return balanced_cross_entropy(logits, labels)
 
-    def end_task(
-        self, network: Network, memory: StoredTasks, context: TaskContext, rng: torch.Generator
-    ) -> StoredTasks:
+    def end_task(self, network: Network, memory: Any, context: TaskContext, rng: torch.Generator) -> StoredTasks:
         order = torch.randperm(len(context.task.nodes), generator=rng, device=rng.device)
         chosen = order[: self.memory].cpu().numpy()
         return StoredTasks((*memory.tasks, excerpt(context.task, chosen, self.hops, context.compute.runtime.budget)))

@@ -130,10 +130,5 @@ class IPAL(PrototypeClassifier):
     def directed(self, rows: Tensor) -> Tensor:
         return eq.unit(rows) if self.products == "cosine" else rows
 
-    def novelty(self, memory: PrototypeMemory, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:
-        assert rows is not None, "it has embeddings"
+    def novelty(self, memory: PrototypeMemory, scores: Any, graph: Any, rows: Any, compute: Any) -> Tensor:
         return relative_distance(eq.unit(rows) @ with_middle(memory.mean).T)
-
-    @property
-    def hard_examples(self) -> tuple[int, str]:
-        return self.k, self.hardness

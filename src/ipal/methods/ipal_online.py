@@ -21,9 +21,9 @@ from torch import Tensor
 
 from ipal.backend.checks import check_same, require
 from ipal.config import TrainConfig
-from ipal.methods.base import Batch, ClassStatistics, Network, Parameters, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Parameters, Space, TaskContext, Terms
 from ipal.methods.ipal import IPAL, IPALContext
-from ipal.methods.shared.prototypes import PrototypeMemory, pooled_mean
+from ipal.methods.shared.prototypes import HasPrototypes, PrototypeMemory, pooled_mean
 from ipal.nn import losses as eq
 
 
@@ -39,11 +39,9 @@ def followed(slow: Tensor, theta: Tensor, momentum: float) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class OnlineMemory:
+class OnlineMemory(HasPrototypes):
     """Prototypes, and the weights that predict."""
 
-    prototypes: PrototypeMemory
-    """per class: mean and variance of its embeddings, number of nodes behind them"""
     slow: Parameters
     """slow mean of the trained weights, which predicts"""
 
@@ -52,11 +50,6 @@ class OnlineMemory:
         require(bool(self.slow) or not whole, "the weights that predict are missing")
         if self.slow:
             check_same(self.slow, parameters)
-
-    def finite_parts(self) -> dict[str, Tensor]:
-        """Means must be short enough to be squared, as in `PrototypeMemory`."""
-        prototypes = {f"prototypes.{name}": part for name, part in self.prototypes.finite_parts().items()}
-        return {**prototypes, **{f"slow.{name}": part for name, part in self.slow.items()}}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,11 +66,6 @@ class OnlineContext(IPALContext):
         if absent is not None:
             absent = absent & F.pad(self.known.count == 0, (0, len(self.old)))
         return pooled, absent
-
-    def drift_weights(self, w: Tensor) -> Tensor:
-        """Weights of the nodes in the drift of every remembered class; one that has nodes here moves as these do."""
-        here = self.current[self.current < w.shape[1]]  # ascending, so that they come first
-        return w.index_copy(1, here, self.weights[: len(here)].T)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,10 +84,10 @@ class OnlineIPAL(IPAL):
     def prepare(self, memory: Any, context: TaskContext) -> OnlineContext:
         base, known = super().prepare(memory.prototypes, context), memory.prototypes.padded(context.classes)
         base = replace(base, held=eq.OldPrototypes.of(memory.prototypes.mean))
-        return base.extended(OnlineContext, known=known.of(context.current))
+        return OnlineContext(**vars(base), known=known.of(context.current))
 
     def loss(self, network: Network, memory: Any, batch: Batch, context: IPALContext, rng: torch.Generator) -> Terms:
-        share = eq.unseen_share(len(memory.prototypes), len(context.old))
+        share = eq.unseen_share(len(memory.mean), len(context.old))
         weighted = replace(self, gamma=self.gamma * share)
         return IPAL.loss(weighted, network, memory, batch, context, rng)
 
@@ -110,10 +98,12 @@ class OnlineIPAL(IPAL):
             momentum = so_far / (so_far + new) if self.momentum is None else self.momentum
             theta = {name: followed(slow[name], tensor, momentum) for name, tensor in theta.items()}
         f, prototypes = context.embeddings(network.with_parameters(theta)), memory.prototypes
-        if context.before is not None and len(prototypes) and self.compensation != "none":
-            mu, rows = prototypes.mean, torch.arange(len(prototypes), device=f.device)
+        if context.before is not None and len(prototypes.mean) and self.compensation != "none":
+            mu, rows = prototypes.mean, torch.arange(len(prototypes.mean), device=f.device)
             weigh = eq.proximity_printed if self.compensation == "printed" else eq.proximity_softmax
-            w = context.drift_weights(weigh(self.product(context.before, mu)))
+            w = weigh(self.product(context.before, mu))
+            here = context.current[context.current < len(mu)]  # ascending, so that they come first
+            w = w.index_copy(1, here, context.weights[: len(here)].T)  # a class that has nodes here moves as these do
             prototypes = prototypes.moved(rows, eq.compensate(mu, f, context.before, w, 1.0))
         return OnlineMemory(context.learned(prototypes, f), theta)
 
@@ -122,19 +112,6 @@ class OnlineIPAL(IPAL):
 
     def predictor(self, network: Network, memory: Any) -> Network:
         return network.with_parameters(memory.slow) if memory.slow else network
-
-    def statistics(self, memory: Any) -> ClassStatistics:
-        found: ClassStatistics = memory.prototypes
-        return found
-
-    def classify(self, network: Network, memory: Any, f: Tensor) -> Tensor:
-        return super().classify(network, memory.prototypes, f)
-
-    def novelty(self, memory: Any, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:
-        return super().novelty(memory.prototypes, scores, graph, rows, compute)
-
-    def mean_logs(self, memory: Any) -> Tensor:
-        return super().mean_logs(memory.prototypes)
 
     def merge_classes(self, memory: Any, places: Tensor, classes: int) -> Any:
         return replace(memory, prototypes=memory.prototypes.merged(places, classes))

@@ -6,7 +6,6 @@ one graph of all nodes so far, edges between tasks included. The base rate serve
 fresh weights. Keeps everything.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -56,20 +55,15 @@ class Joint(HeadClassifier):
         known = memory.data
         return task if known is None else grown(known, task) or disjoint_union(known, task)
 
-    def starting_network(self, network: Network, fresh: Callable[[], Network]) -> Network:
-        return fresh()
-
-    def learning_rate(self, train: TrainConfig, *, is_first: bool) -> float:
-        return train.lr_base  # every task is learned from the beginning
+    def starts_afresh(self) -> bool:
+        return True
 
     def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         logits, labels = network(batch.graph), context.labels[batch.positions]
-        if not self.label_smoothing:
-            return {"cross_entropy": balanced_cross_entropy(logits, labels)}
-        return {
-            "cross_entropy": (1 - self.label_smoothing) * balanced_cross_entropy(logits, labels),
-            "label_smoothing": self.label_smoothing * uniform_cross_entropy(logits, labels),
-        }
+        terms = {"cross_entropy": (1 - self.label_smoothing) * balanced_cross_entropy(logits, labels)}
+        if self.label_smoothing:
+            terms["label_smoothing"] = self.label_smoothing * uniform_cross_entropy(logits, labels)
+        return terms
 
     def end_task(self, network: Network, memory: AllTasks, context: TaskContext, rng: torch.Generator) -> AllTasks:
         return AllTasks(owned(context.task))

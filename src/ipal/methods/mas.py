@@ -14,8 +14,7 @@ from torch import Tensor
 
 from ipal.config import NonNegative, TrainConfig
 from ipal.methods.base import Batch, Network, Parameters, Space, TaskContext, Terms
-from ipal.methods.classifier import Classifier
-from ipal.methods.shared.anchored import Anchor
+from ipal.methods.shared.anchored import Anchor, Anchored, quadratic_pull
 
 
 def length_gradient(logits: Tensor) -> Tensor:
@@ -49,7 +48,7 @@ class SensitivityMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MAS(Classifier):
+class MAS(Anchored):
     """Memory aware synapses: parameters to which outputs are sensitive stay near their newest values."""
 
     strength: NonNegative = 1.0
@@ -62,21 +61,18 @@ class MAS(Classifier):
     def init(self, space: Space) -> SensitivityMemory:
         return SensitivityMemory(Anchor({}, {}), 0)
 
-    def loss(
-        self, network: Network, memory: SensitivityMemory, batch: Batch, context: Any, rng: torch.Generator
-    ) -> Terms:
-        terms = super().loss(network, memory, batch, context, rng)
-        if memory.anchor.importance:
-            terms["pull"] = self.strength * memory.anchor.pull(dict(network.named_parameters()))
+    def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
+        terms, held = super().loss(network, memory, batch, context, rng), memory.anchor
+        if held.importance:
+            pull = quadratic_pull(dict(network.named_parameters()), held.importance, held.values)
+            terms["pull"] = self.strength * pull
         return terms
 
-    def end_task(
-        self, network: Network, memory: SensitivityMemory, context: TaskContext, rng: torch.Generator
-    ) -> SensitivityMemory:
-        compute, task = context.compute, context.task
-        new = compute.importance(network, task, length_gradient(compute.outputs(network, task)), torch.abs)
-        importance = running_mean(memory.anchor.importance, memory.nodes, new, len(task.nodes))
-        return SensitivityMemory(Anchor(importance, network.tensors()), memory.nodes + len(task.nodes))
+    def importance(self, network: Network, context: TaskContext) -> Parameters:
+        outputs = context.compute.outputs(network, context.task)
+        return context.compute.importance(network, context.task, length_gradient(outputs), torch.abs)
 
-    def ends_on_whole_graph(self) -> bool:
-        return True
+    def end_task(self, network: Network, memory: Any, context: TaskContext, rng: torch.Generator) -> SensitivityMemory:
+        new, nodes = self.importance(network, context), len(context.task.nodes)
+        importance = running_mean(memory.anchor.importance, memory.nodes, new, nodes)
+        return SensitivityMemory(Anchor(importance, network.tensors()), memory.nodes + nodes)

@@ -5,15 +5,14 @@ graph. Differences from the paper: nearness is a cosine; no metric is learned. F
 scaled to unit length, and propagated with restarts (Gasteiger et al. 2019).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ipal.config import Positive, Restart
 from ipal.data.graph import Graph
-from ipal.data.task import Task
 from ipal.methods.base import Compute, Space, TaskContext
 from ipal.methods.shared.propagated_features import FeatureSums, PropagatedFeatures, picked
 from ipal.nn import losses
@@ -39,22 +38,11 @@ class NCM(PropagatedFeatures):
 
     def forward(self, memory: FeatureSums, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         """Cosines times the node's own length: the same order of classes, without that length."""
-        return picked(self.products(graph, losses.unit(memory.mean), compute), nodes)
+        return picked(compute.products(graph, losses.unit(memory.mean), self.steps, self.restart), nodes)
 
-    def probabilities(
-        self, memory: FeatureSums, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
-    ) -> Tensor:
+    def probabilities(self, memory: Any, scores: Tensor, graph: Graph, compute: Compute, nodes: Any = None) -> Tensor:
         lengths = picked(compute.lengths(graph, self.steps, self.restart), nodes)
         return (scores / lengths[:, None] / self.tau).softmax(dim=-1)
 
     def mean_logs(self, memory: FeatureSums) -> Tensor:
         return losses.cosine(memory.mean, memory.mean) / self.tau
-
-    def merge_classes(self, memory: FeatureSums, places: Tensor, classes: int) -> FeatureSums:
-        return memory.merged(places, classes)
-
-    def without_tasks(self, memory: FeatureSums, tasks: Sequence[Task], first: int, compute: Compute) -> FeatureSums:
-        return self.less(memory, tasks, compute)
-
-    def of_classes(self, memory: FeatureSums, classes: Sequence[int]) -> FeatureSums:
-        return memory.of_classes(classes)

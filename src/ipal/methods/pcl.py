@@ -5,13 +5,13 @@ Differences from the paper: products are cosines, as everywhere here. Old protot
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 
 from ipal.config import TrainConfig
-from ipal.methods.base import Batch, Network, TaskContext, Terms
-from ipal.methods.shared.prototypes import PrototypeClassifier, PrototypeContext, PrototypeMemory
+from ipal.methods.base import Batch, Network, Terms
+from ipal.methods.shared.prototypes import PrototypeClassifier
 from ipal.nn import losses
 
 
@@ -23,25 +23,10 @@ class PCL(PrototypeClassifier):
     title = "PCL"
     default_train = TrainConfig(epochs=2)
 
-    def prepare(self, memory: PrototypeMemory, context: TaskContext) -> PrototypeContext:
-        return PrototypeContext.of(context, np.ones(len(context.task.nodes)))
-
-    def loss(
-        self,
-        network: Network,
-        memory: PrototypeMemory,
-        batch: Batch,
-        context: PrototypeContext,
-        rng: torch.Generator,
-    ) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         """Eq. 2."""
         f = network.encoder(batch.graph)
         online, absent = context.prototypes(f, batch.positions)
         mu = losses.unit(torch.cat([online, memory.mean[context.old]]))
         y = context.places[batch.positions]
         return {"contrast": losses.prototype_contrast(losses.unit(f), y, mu, self.tau, absent=absent)}
-
-    def end_task(
-        self, network: Network, memory: PrototypeMemory, context: PrototypeContext, rng: torch.Generator
-    ) -> PrototypeMemory:
-        return context.learned(memory, context.embeddings(network))

@@ -44,12 +44,10 @@ class PR(Classifier):
     def init(self, space: Space) -> PrototypeMemory:
         return PrototypeMemory.empty(space.width, space.device)
 
-    def prepare(self, memory: PrototypeMemory, context: TaskContext) -> PrototypeContext:
+    def prepare(self, memory: Any, context: TaskContext) -> PrototypeContext:
         return PrototypeContext.of(context, np.ones(len(context.task.nodes)))
 
-    def loss(
-        self, network: Network, memory: PrototypeMemory, batch: Batch, context: Any, rng: torch.Generator
-    ) -> Terms:
+    def loss(self, network: Network, memory: Any, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         """Eq. 1."""
         terms = super().loss(network, memory, batch, context, rng)
         if len(context.old):
@@ -58,7 +56,5 @@ class PR(Classifier):
             terms["replay"] = replay_cross_entropy(network.classifier(drawn), labels)
         return terms
 
-    def end_task(
-        self, network: Network, memory: PrototypeMemory, context: PrototypeContext, rng: torch.Generator
-    ) -> PrototypeMemory:
+    def end_task(self, network: Network, memory: Any, context: Any, rng: torch.Generator) -> Any:
         return context.learned(memory, context.embeddings(network))

@@ -7,7 +7,7 @@ exact, from sums, not updated node by node.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.errors import DataError
-from ipal.methods.base import Compute, Remembered, Space, TaskContext
+from ipal.methods.base import Compute, Space, TaskContext
 from ipal.methods.shared.propagated_features import FeatureSums, PropagatedFeatures, picked
 from ipal.methods.shared.scatter import ScatterMemory, centred
 from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
@@ -58,10 +58,10 @@ class SLDA(PropagatedFeatures):
         return ScatterMemory(FeatureSums.empty(n, device), torch.zeros(n, n, device=device))
 
     def end_task(self, network: None, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
-        runtime = context.compute.runtime
-        sums = memory.sums.plus(*self.sums_of(context.task, context.classes, context.compute))
-        rows = self.propagated(context.task.graph, context.compute)
-        return memory.learned(sums, centred(rows, context.task, sums, runtime.budget))
+        task, compute = context.task, context.compute
+        sums = memory.sums.plus(*self.sums_of(task, context.classes, compute))
+        rows = compute.propagated(task.graph, self.steps, self.restart)
+        return memory.learned(sums, centred(rows, task, sums, compute.runtime.budget))
 
     def solved(self, memory: ScatterMemory) -> tuple[Tensor, Tensor]:
         """Weights and offsets of the classes; solved when they are first asked for."""
@@ -71,29 +71,19 @@ class SLDA(PropagatedFeatures):
 
     def forward(self, memory: Any, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         weights, offsets = self.solved(memory)
-        return picked(self.products(graph, weights, compute) + offsets, nodes)
+        return picked(compute.products(graph, weights, self.steps, self.restart) + offsets, nodes)
 
     def mean_logs(self, memory: ScatterMemory) -> Tensor:
         weights, offsets = self.solved(memory)
         return memory.sums.mean @ weights.T + offsets
 
     def working_memory(self, features: int, classes: int, nodes: int, piece: int) -> int:
-        covariance = 24 * features**2  # and its factor
-        return super().working_memory(features, classes, nodes, piece) + covariance
+        return super().working_memory(features, classes, nodes, piece) + 24 * features**2  # the covariance, its factor
 
     def statistics(self, memory: ScatterMemory) -> FeatureSums:
         return memory.sums
 
-    def remembered(self, memory: ScatterMemory) -> list[Remembered]:
-        return [replace(one, shared=memory.products) for one in super().remembered(memory)]
-
-    def merge_classes(self, memory: ScatterMemory, places: Tensor, classes: int) -> ScatterMemory:
-        return memory.regrouped(memory.sums.merged(places, classes))
-
-    def without_tasks(self, memory: Any, tasks: Sequence[Task], first: int, compute: Compute) -> ScatterMemory:
-        rows = [self.propagated(task.graph, compute)[task.nodes] for task in tasks]
-        found: ScatterMemory = memory.without(self.less(memory.sums, tasks, compute), map(torch.from_numpy, rows))
-        return found
-
-    def of_classes(self, memory: ScatterMemory, classes: Sequence[int]) -> ScatterMemory:
-        return ScatterMemory(memory.sums.of_classes(classes), memory.scatter)
+    def without_tasks(self, memory: Any, tasks: Sequence[Task], first: int, compute: Compute) -> Any:
+        rows = [compute.propagated(task.graph, self.steps, self.restart)[task.nodes] for task in tasks]
+        sums = super().without_tasks(memory.sums, tasks, first, compute)
+        return memory.without(sums, map(torch.from_numpy, rows))

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from ipal.config import NonNegative, TrainConfig
-from ipal.methods.base import Batch, Network, Parameters, Space, TaskContext, Terms
-from ipal.methods.classifier import Classifier, node_cross_entropy
-from ipal.methods.shared.anchored import Anchor
+from ipal.methods.base import Batch, Network, Parameters, TaskContext, Terms
+from ipal.methods.classifier import node_cross_entropy
+from ipal.methods.shared.anchored import Anchor, Anchored, quadratic_pull
 from ipal.methods.shared.attention import attention_gradient
 
 
@@ -38,7 +38,7 @@ def gradient_length(gradients: list[Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TWP(Classifier):
+class TWP(Anchored):
     """Topology-aware weight preserving: importance for the loss and for the attention between neighbours."""
 
     loss_strength: NonNegative = 1e4
@@ -52,40 +52,26 @@ class TWP(Classifier):
     title = "TWP"
     default_train = TrainConfig(epochs=200)
 
-    def init(self, space: Space) -> Anchor:
-        return Anchor({}, {})
-
     def loss(self, network: Network, memory: Anchor, batch: Batch, context: Any, rng: torch.Generator) -> Terms:
         terms = super().loss(network, memory, batch, context, rng)
         if memory.importance:
-            terms["pull"] = memory.pull(dict(network.named_parameters()))
+            terms["pull"] = quadratic_pull(dict(network.named_parameters()), memory.importance, memory.values)
         if self.beta:
-            gradients = torch.autograd.grad(
-                terms["cross_entropy"],
-                list(network.parameters()),
-                create_graph=True,
-                allow_unused=True,
-                materialize_grads=True,
-            )
+            every, loss = list(network.parameters()), terms["cross_entropy"]
+            gradients = torch.autograd.grad(loss, every, create_graph=True, materialize_grads=True)
             terms["minimal"] = self.beta * gradient_length(list(gradients))
         return terms
 
-    def end_task(self, network: Network, memory: Anchor, context: TaskContext, rng: torch.Generator) -> Anchor:
-        return memory.with_task(self._importance(network, context), network.tensors())
-
     @torch.enable_grad()
-    def _importance(self, network: Network, context: TaskContext) -> Parameters:
+    def importance(self, network: Network, context: TaskContext) -> Parameters:
         compute, task, named = context.compute, context.task, dict(network.named_parameters())
         loss = node_cross_entropy(compute.outputs(network, task), slice(None), context, self.competing)
-        by_loss = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
+        by_loss = torch.autograd.grad(loss, list(named.values()), materialize_grads=True)
         h = compute.first_layer(network, task.graph)
         first = {f"encoder.{name}.0": parameter for name, parameter in network.encoder.layers()[0].items()}
         topology = (h * attention_gradient(h.detach(), task.graph, compute.propagation(task.graph))).sum()
-        by_topology = torch.autograd.grad(topology, list(first.values()), allow_unused=True, materialize_grads=True)
+        by_topology = torch.autograd.grad(topology, list(first.values()), materialize_grads=True)
         importance = {name: self.loss_strength * gradient.abs() for name, gradient in zip(named, by_loss, strict=True)}
         for name, gradient in zip(first, by_topology, strict=True):
             importance[name] = importance[name] + self.topology_strength * gradient.abs()
         return importance
-
-    def ends_on_whole_graph(self) -> bool:
-        return True

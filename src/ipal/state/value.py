@@ -65,8 +65,8 @@ def copied(state: State) -> State:
 # ---------------------------------------------------------------------- as named tensors
 
 
-def flatten(value: Any, name: str) -> dict[str, Tensor]:
-    """All tensors of a value, by dotted names."""
+def flatten(value: Any, name: str, own: str = "tensors") -> dict[str, Tensor]:
+    """All tensors of a value, by dotted names; `own` gives those of a part that has a form of its own."""
     if value is None:
         return {}
     if isinstance(value, Tensor):
@@ -76,13 +76,13 @@ def flatten(value: Any, name: str) -> dict[str, Tensor]:
     if isinstance(value, Task):
         return task_tensors(value, name)
     if isinstance(value, Mapping):
-        return {key: tensor for part in value for key, tensor in flatten(value[part], f"{name}.{part}").items()}
+        return {key: tensor for part in value for key, tensor in flatten(value[part], f"{name}.{part}", own).items()}
     if isinstance(value, tuple | list):
-        return flatten(dict(enumerate(value)), name)
-    if hasattr(value, "tensors"):  # stored in a form of its own
-        return {f"{name}.{part}": tensor for part, tensor in value.tensors().items()}
+        return flatten(dict(enumerate(value)), name, own)
+    if hasattr(value, own):
+        return {f"{name}.{part}": tensor for part, tensor in getattr(value, own)().items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return flatten({field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, name)
+        return flatten({field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, name, own)
     return {}
 
 

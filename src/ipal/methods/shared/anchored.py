@@ -1,13 +1,16 @@
 """Parameters held near their old values, each by its importance."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ipal.backend.checks import check_same, require
-from ipal.methods.base import Parameters
+from ipal.methods.base import Network, Parameters, Space, TaskContext
+from ipal.methods.classifier import Classifier
 
 
 def quadratic_pull(theta: Mapping[str, Tensor], importance: Parameters, anchor: Parameters) -> Tensor:
@@ -46,11 +49,23 @@ class Anchor:
             check_same(part, known)
         require(all(bool((tensor >= 0).all()) for tensor in self.importance.values()), "'importance' is negative")
 
-    def pull(self, theta: Mapping[str, Tensor]) -> Tensor:
-        """Sum over parameters of importance times squared distance."""
-        return quadratic_pull(theta, self.importance, self.values)
 
-    def with_task(self, more: Parameters, theta: Parameters) -> "Anchor":
-        """With one more task: importances add up, the anchor is that of both pulls."""
-        total = {name: value + self.importance.get(name, 0) for name, value in more.items()}
-        return Anchor(total, merged_pulls(self.importance, self.values, more, theta))
+@dataclass(frozen=True, kw_only=True)
+class Anchored(Classifier):
+    """A method whose loss pulls parameters to old values, each by its importance."""
+
+    def init(self, space: Space) -> Any:
+        return Anchor({}, {})
+
+    @abstractmethod
+    def importance(self, network: Network, context: TaskContext) -> Parameters:
+        """Of every parameter to a task."""
+
+    def end_task(self, network: Network, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
+        """Importances add up, the anchor is that of both pulls."""
+        more, theta = self.importance(network, context), network.tensors()
+        total = {name: value + memory.importance.get(name, 0) for name, value in more.items()}
+        return Anchor(total, merged_pulls(memory.importance, memory.values, more, theta))
+
+    def ends_on_whole_graph(self) -> bool:
+        return True

@@ -20,7 +20,8 @@ def attention(h: Tensor, h_neighbour: Tensor, neighbours: Tensor, starts: Tensor
     Source: Liu et al. 2021, the attention between neighbours, where all `weights` w of edges are one (None). Node i has
     the neighbours from `starts[i]` to `starts[i + 1]` in `neighbours`; they are rows of `h_neighbour`.
     """
-    lengths, row = starts.diff().long(), _rows(starts, len(neighbours))
+    lengths = starts.diff().long()
+    row = torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths, output_size=len(neighbours))
     t, at_once = h_neighbour.tanh(), max(1, CHUNK // h.shape[1])
     parts = zip(torch.split(row, at_once), torch.split(neighbours, at_once), strict=True)
     e = torch.cat([(h[own] * t[other]).sum(dim=1) for own, other in parts])
@@ -39,8 +40,9 @@ def attention_length_gradient(a: Tensor, starts: Tensor) -> Tensor:
 
     Source: Liu et al. 2021, of the topological loss, the sum of these lengths; the scores are h_i . tanh(h_j).
     """
-    lengths = torch.segment_reduce(a.square(), "sum", lengths=starts.diff().long(), unsafe=True)
-    return 2 * a * (a - lengths[_rows(starts, len(a))])
+    neighbours = starts.diff().long()
+    lengths = torch.segment_reduce(a.square(), "sum", lengths=neighbours, unsafe=True)
+    return 2 * a * (a - lengths.repeat_interleave(neighbours, output_size=len(a)))
 
 
 def attention_gradient(h: Tensor, graph: Graph, edges: SparseMatrix) -> Tensor:
@@ -49,9 +51,3 @@ def attention_gradient(h: Tensor, graph: Graph, edges: SparseMatrix) -> Tensor:
     a = attention(h, h, edges.indices, edges.indptr, weights)
     by_score, t = replace(edges, values=attention_length_gradient(a, edges.indptr)), h.tanh()
     return (by_score.matmul(t) + by_score.transposed().matmul(h) * (1 - t.square())) / graph.num_nodes
-
-
-def _rows(starts: Tensor, entries: int) -> Tensor:
-    """The row of each entry."""
-    numbers = torch.arange(len(starts) - 1, device=starts.device)
-    return numbers.repeat_interleave(starts.diff(), output_size=entries)

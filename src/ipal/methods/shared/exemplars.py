@@ -15,12 +15,6 @@ from ipal.data.task import Task
 from ipal.system.memory_budget import Budget
 
 
-def check_every_class(kept: Task | None, classes: int) -> None:
-    """Refuse nodes that are not of all classes; their labels are known to be numbers of these."""
-    known = 0 if kept is None else len(np.unique(kept.labels))
-    require(known == classes, "it does not keep nodes of every class")
-
-
 def disjoint_union(a: Task, b: Task) -> Task:
     """Both tasks side by side in one graph; no edge runs between them."""
     sparse = any(isinstance(part.graph.x, sp.csr_array) for part in (a, b))
@@ -69,8 +63,6 @@ def without_edges(task: Task) -> Task:
 
 @dataclass(frozen=True, eq=False)
 class StoredTasks:
-    """Nodes of old tasks."""
-
     tasks: tuple[Task, ...]
     """nodes of old tasks and the nodes around them"""
 
@@ -78,25 +70,23 @@ class StoredTasks:
         require(bool(self.tasks) or not whole, "it keeps no node")
 
 
-@dataclass(frozen=True, eq=False)
-class NodeBuffer:
-    """Nodes of old classes."""
+class OfEveryClass:
+    """A memory whose one field is a task with nodes of every class; None before the first task."""
 
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        """Refuse nodes that are not of all classes; their labels are known to be numbers of these."""
+        (kept,) = vars(self).values()
+        known = 0 if kept is None else len(np.unique(kept.labels))
+        require(known == classes or not whole, "it does not keep nodes of every class")
+
+
+@dataclass(frozen=True, eq=False)
+class NodeBuffer(OfEveryClass):
     buffer: Task | None
     """nodes of old classes, without edges"""
 
-    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        if whole:
-            check_every_class(self.buffer, classes)
-
 
 @dataclass(frozen=True, eq=False)
-class AllTasks:
-    """All tasks."""
-
+class AllTasks(OfEveryClass):
     data: Task | None
     """all nodes, edges and labels of all tasks so far"""
-
-    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        if whole:
-            check_every_class(self.data, classes)

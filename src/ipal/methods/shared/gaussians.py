@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from ipal.backend.checks import check_symmetric, require
-from ipal.methods.base import Remembered
-from ipal.methods.shared.prototypes import PrototypeMemory
+from ipal.methods.base import TaskContext
+from ipal.methods.shared.prototypes import HasPrototypes, PrototypeMemory
 from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
 
 
@@ -48,38 +47,23 @@ def log_density(f: Tensor, mu: Tensor, A: Tensor, offsets: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassGaussians:
+class ClassGaussians(HasPrototypes):
     """A full Gaussian for every class, in the order in which classes were learned."""
 
-    prototypes: PrototypeMemory
-    """per class: mean and variance of its embeddings, number of nodes behind them"""
     covariance: Tensor
     """per class: full covariance of its embeddings"""
 
     @classmethod
-    def empty(cls, width: int, device: torch.device) -> Self:
-        return cls(PrototypeMemory.empty(width, device), torch.zeros(0, width, width, device=device))
+    def empty(cls, width: int, device: torch.device, *more: Tensor) -> Self:
+        return cls(PrototypeMemory.empty(width, device), torch.zeros(0, width, width, device=device), *more)
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
         self.prototypes.check(classes, parameters, whole)
-        require(len(self.covariance) == len(self.prototypes), "it has not one covariance for every class")
+        require(len(self.covariance) == len(self.mean), "it has not one covariance for every class")
         check_symmetric(self.covariance, "covariance")
         if self.covariance.numel():
             slack = 1e-3 * float(self.covariance.diagonal(dim1=-2, dim2=-1).amax()) + 1e-12
             require(not shifted_cholesky(self.covariance, slack)[1], "'covariance' holds what is no covariance")
-
-    def finite_parts(self) -> dict[str, Tensor]:
-        """Means must be short enough to be squared, as in `PrototypeMemory`."""
-        prototypes = {f"prototypes.{name}": part for name, part in self.prototypes.finite_parts().items()}
-        return {**prototypes, "covariance": self.covariance}
-
-    @property
-    def mean(self) -> Tensor:
-        return self.prototypes.mean
-
-    @property
-    def count(self) -> Tensor:
-        return self.prototypes.count
 
     def draw(self, classes: Tensor, roots: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """`k` embeddings of each of some classes, whose covariances have these roots: (classes * k, width)."""
@@ -87,25 +71,22 @@ class ClassGaussians:
         noise = torch.randn(len(mean), k, mean.shape[1], generator=generator, device=mean.device)
         return (mean[:, None] + noise @ roots.mT).flatten(0, 1)
 
-    def samples(self, row: int, k: int, generator: torch.Generator) -> Tensor:
-        """`k` embeddings of a class: (k, width). The covariance's root is symmetric, and may have zero directions."""
-        values, vectors = torch.linalg.eigh(self.covariance[row].double())
-        root = ((vectors * values.clamp_min(0).sqrt()) @ vectors.mT).to(self.covariance)
-        return self.draw(torch.tensor([row], device=root.device), root[None], k, generator)
-
-    def learned(self, row: Tensor, f: Tensor) -> Self:
-        """With a class; one that was known is pooled with what is known of it, as prototypes are."""
-        mean, covariance = moments(f)
-        if int(row) < len(self.prototypes):
-            share = len(f) / (len(f) + int(self.prototypes.count[row]))
-            apart = mean - self.prototypes.mean[row[0]]
-            between = share * (1 - share) * torch.outer(apart, apart)
-            covariance = torch.lerp(self.covariance[row[0]], covariance, share) + between
-            every = self.covariance.index_copy(0, row, covariance[None])
-        else:
-            every = torch.cat([self.covariance, covariance[None]])
-        count, variance = torch.tensor([len(f)], device=f.device), f.var(dim=0, correction=0)[None]
-        return replace(self, prototypes=self.prototypes.learned(row, mean[None], variance, count), covariance=every)
+    def learned(self, context: TaskContext, f: Tensor) -> Self:
+        """With the current classes, from the embeddings of all training nodes; known ones are pooled as prototypes."""
+        prototypes, covariances = self.prototypes, [*self.covariance]
+        for row in context.current:
+            own = f[context.labels == row]
+            mean, covariance = moments(own)
+            if int(row) < len(covariances):
+                share = len(own) / (len(own) + int(prototypes.count[row]))
+                apart = mean - prototypes.mean[row]
+                between = share * (1 - share) * torch.outer(apart, apart)
+                covariances[row] = torch.lerp(covariances[row], covariance, share) + between
+            else:
+                covariances.append(covariance)
+            count, variance = torch.tensor([len(own)], device=f.device), own.var(dim=0, correction=0)[None]
+            prototypes = prototypes.learned(row[None], mean[None], variance, count)
+        return replace(self, prototypes=prototypes, covariance=torch.stack(covariances))
 
     def moved(self, mean: Tensor, covariance: Tensor) -> Self:
         """With other means and covariances of all classes; the numbers of nodes stay."""
@@ -114,17 +95,17 @@ class ClassGaussians:
 
     def mapped(self, by: Callable[[Tensor], Tensor], k: int, generator: torch.Generator) -> Self:
         """Of every class the Gaussian of `k` mapped samples; one class at a time."""
-        found = [moments(by(self.samples(row, k, generator))) for row in range(len(self.mean))]
+        found = []
+        for row, covariance in enumerate(self.covariance):
+            values, vectors = torch.linalg.eigh(covariance.double())  # the root may have zero directions
+            root = ((vectors * values.clamp_min(0).sqrt()) @ vectors.mT).to(covariance)
+            samples = self.draw(torch.tensor([row], device=root.device), root[None], k, generator)
+            found.append(moments(by(samples)))
         return self.moved(*map(torch.stack, zip(*found, strict=True)))
 
-    def with_products(self, kept: list[Remembered]) -> list[Remembered]:
-        """What is kept of the classes, with the sums of products of their rows."""
-        return [replace(one, second=partial(self.products, row)) for row, one in enumerate(kept)]
-
-    def products(self, row: int) -> Tensor:
+    def products_of(self, row: int) -> Tensor:
         """Sum of products of a class's rows, from mean and covariance."""
-        mean = self.prototypes.mean[row]
-        return int(self.prototypes.count[row]) * (self.covariance[row] + torch.outer(mean, mean))
+        return int(self.count[row]) * (self.covariance[row] + torch.outer(self.mean[row], self.mean[row]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,11 +114,3 @@ class GaussianMemory(ClassGaussians):
 
     feature_matrix: Tensor
     """which directions of the embeddings the outputs depend on"""
-
-    @classmethod
-    def empty(cls, width: int, device: torch.device) -> Self:
-        known = ClassGaussians.empty(width, device)
-        return cls(known.prototypes, known.covariance, torch.zeros(width, width, device=device))
-
-    def finite_parts(self) -> dict[str, Tensor]:
-        return {**super().finite_parts(), "feature_matrix": self.feature_matrix}

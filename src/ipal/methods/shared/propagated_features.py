@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.checks import check_counts, require
@@ -70,29 +68,23 @@ class PropagatedFeatures(OnePass):
         counts = torch.bincount(compute.labels(task), minlength=classes)
         return compute.class_sums(task, classes, self.steps, self.restart), counts
 
-    def less(self, sums: FeatureSums, tasks: Sequence[Task], compute: Compute) -> FeatureSums:
-        """Without the training nodes of tasks that were learned."""
-        for task in tasks:
-            taken, counts = self.sums_of(task, len(sums.count), compute)
-            sums = sums.plus(-taken, -counts)
-        return sums
-
-    def propagated(self, graph: Graph, compute: Compute) -> NDArray[np.float32]:
-        """Unit rows of features after the method's steps."""
-        return compute.propagated(graph, self.steps, self.restart)
-
     def embed(self, memory: Any, graph: Graph, compute: Compute) -> Tensor:
-        return torch.from_numpy(self.propagated(graph, compute)).to(compute.device)
-
-    def products(self, graph: Graph, weights: Tensor, compute: Compute) -> Tensor:
-        """Propagated features times (classes x features) weights."""
-        return compute.products(graph, weights, self.steps, self.restart)
+        return torch.from_numpy(compute.propagated(graph, self.steps, self.restart)).to(compute.device)
 
     def novelty(self, memory: Any, scores: Tensor, graph: Graph, rows: Tensor | None, compute: Compute) -> Tensor:
         kept = self.statistics(memory)
         assert kept is not None, "sums are kept"
-        products = self.products(graph, with_middle(kept.mean), compute)
+        products = compute.products(graph, with_middle(kept.mean), self.steps, self.restart)
         return relative_distance(products / compute.lengths(graph, self.steps, self.restart)[:, None])
+
+    def merge_classes(self, memory: Any, places: Tensor, classes: int) -> Any:
+        return memory.merged(places, classes)
+
+    def without_tasks(self, memory: Any, tasks: Sequence[Task], first: int, compute: Compute) -> Any:
+        for task in tasks:
+            taken, counts = self.sums_of(task, len(memory.count), compute)
+            memory = memory.plus(-taken, -counts)
+        return memory
 
 
 def picked(scores: Tensor, nodes: Tensor | None) -> Tensor:

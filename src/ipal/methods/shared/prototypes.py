@@ -65,20 +65,16 @@ class PrototypeMemory:
 
     @classmethod
     def empty(cls, width: int, device: torch.device) -> "PrototypeMemory":
-        return cls(
-            torch.zeros(0, width, device=device),
-            torch.zeros(0, width, device=device),
-            torch.zeros(0, dtype=torch.int64, device=device),
-        )
-
-    def __len__(self) -> int:
-        return len(self.mean)
+        mean, variance = (torch.zeros(0, width, device=device) for _ in range(2))
+        return cls(mean, variance, torch.zeros(0, dtype=torch.int64, device=device))
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
         """Refuse what is not one Gaussian for every class that was learned."""
         known = self.count.numel()
-        require(known == classes if whole else known <= classes, "it has not one prototype for every class")
-        require(len(self.mean) == len(self.variance) == known, "it has not one prototype for every class")
+        is_complete = known == classes if whole else known <= classes
+        require(
+            is_complete and len(self.mean) == len(self.variance) == known, "it has not one prototype for every class"
+        )
         check_counts(self.count, "count")
         require((self.variance >= 0).all(), "a variance is negative")
 
@@ -96,8 +92,7 @@ class PrototypeMemory:
         Pooling matches the first two moments of the mixture, weighted by the numbers of nodes. `classes`
         beyond the end must continue the numbering.
         """
-        size = max(len(self), int(classes.max()) + 1)
-        old = self.padded(size)
+        old = self.padded(max(len(self.mean), int(classes.max()) + 1))
         n_old, n_new = old.count[classes, None].to(mean.dtype), count[:, None].to(mean.dtype)
         share = n_new / (n_old + n_new)
         pooled = pooled_mean(old.mean[classes], old.count[classes], mean, count)
@@ -112,13 +107,13 @@ class PrototypeMemory:
     def merged(self, places: Tensor, classes: int) -> "PrototypeMemory":
         """Classes pooled as in `learned`: class i becomes a part of class `places[i]` of so many."""
         found = PrototypeMemory.empty(self.mean.shape[1], self.mean.device).padded(classes)
-        for one in (slice(row, row + 1) for row in range(len(self))):
+        for one in (slice(row, row + 1) for row in range(len(self.mean))):
             found = found.learned(places[one], self.mean[one], self.variance[one], self.count[one])
         return found
 
     def draw(self, k: int, generator: torch.Generator) -> Tensor:
         """`k` embeddings from the Gaussian of every class: (classes * k, width)."""
-        noise = torch.randn(len(self), k, self.mean.shape[1], generator=generator, device=self.mean.device)
+        noise = torch.randn(len(self.mean), k, self.mean.shape[1], generator=generator, device=self.mean.device)
         return (self.mean[:, None] + self.variance.sqrt()[:, None] * noise).flatten(0, 1)
 
     def of(self, classes: Tensor) -> "PrototypeMemory":
@@ -127,11 +122,25 @@ class PrototypeMemory:
 
     def padded(self, size: int) -> "PrototypeMemory":
         """With rows for so many classes; those that are not here have no nodes behind them."""
-        more = size - len(self)
-        pad = torch.nn.functional.pad
-        return PrototypeMemory(
-            pad(self.mean, (0, 0, 0, more)), pad(self.variance, (0, 0, 0, more)), pad(self.count, (0, more))
-        )
+        more = size - len(self.mean)
+        mean, variance = (F.pad(part, (0, 0, 0, more)) for part in (self.mean, self.variance))
+        return PrototypeMemory(mean, variance, F.pad(self.count, (0, more)))
+
+
+@dataclass(frozen=True, eq=False)
+class HasPrototypes:
+    """A memory of prototypes and more."""
+
+    prototypes: PrototypeMemory
+    """per class: mean and variance of its embeddings, number of nodes behind them"""
+
+    @property
+    def mean(self) -> Tensor:
+        return self.prototypes.mean
+
+    @property
+    def count(self) -> Tensor:
+        return self.prototypes.count
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -152,24 +161,20 @@ class PrototypeContext(TaskContext):
         weights = members * torch.from_numpy(importance).to(context.labels.device)
         shares = (weights / weights.sum(dim=1, keepdim=True)).float()
         places = torch.searchsorted(context.current, context.labels)
-        return context.extended(cls, places=places, members=members, weights=shares, **more)
+        return cls(**vars(context), places=places, members=members, weights=shares, **more)
 
-    def shares(self, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
-        """Weights of the nodes `here` alone, and which prototypes, current and old, have no node to be made of.
+    def prototypes(self, f: Tensor, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
+        """Online prototypes of the current classes (Eq. 4), and which of current and old ones are absent.
 
         In a mini-batch a class's prototype is the mean of those of its nodes that are there; of all nodes none is
         absent, and nothing is said.
         """
         if isinstance(here, slice):
-            return self.weights, None
+            return weighted_mean(f, self.weights), None
         weights = self.weights[:, here]
         total = weights.sum(dim=1, keepdim=True)
-        return weights / total.clamp_min(torch.finfo(total.dtype).tiny), F.pad(total[:, 0] == 0, (0, len(self.old)))
-
-    def prototypes(self, f: Tensor, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
-        """Online prototypes of the current classes (Eq. 4), and which of current and old ones are absent."""
-        weights, absent = self.shares(here)
-        return weighted_mean(f, weights), absent
+        shares = weights / total.clamp_min(torch.finfo(total.dtype).tiny)
+        return weighted_mean(f, shares), F.pad(total[:, 0] == 0, (0, len(self.old)))
 
     def learned(self, memory: PrototypeMemory, f: Tensor) -> PrototypeMemory:
         """A memory with the current classes added, from the embeddings of all training nodes."""
@@ -187,6 +192,12 @@ class PrototypeClassifier(Trained):
 
     def init(self, space: Space) -> Any:
         return PrototypeMemory.empty(space.width, space.device)
+
+    def prepare(self, memory: Any, context: TaskContext) -> Any:
+        return PrototypeContext.of(context, np.ones(len(context.task.nodes)))
+
+    def end_task(self, network: Network, memory: Any, context: Any, rng: torch.Generator) -> Any:
+        return context.learned(memory, context.embeddings(network))
 
     def directed(self, rows: Tensor) -> Tensor:
         """What is done to rows before they are multiplied."""

@@ -1,7 +1,8 @@
 """Sums of features by class, and one matrix of how features scatter within classes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -39,23 +40,23 @@ class ScatterMemory:
         """Of all classes together."""
         return self.scatter / max(1, int(self.sums.count.sum()) - len(self.sums.count))
 
-    def learned(self, sums: FeatureSums, rows: Iterable[tuple[bool, Tensor]]) -> "ScatterMemory":
+    def learned(self, sums: FeatureSums, rows: Iterable[Tensor]) -> "ScatterMemory":
         """With further rows around their class means (see `centred`)."""
-        scatter, parts = self.scatter.clone(), list[Tensor]()
-        for comes_again, part in rows:
-            parts.append(part)
-            # To add many small parts one by one would pass over the whole matrix for each.
-            if not comes_again or sum(map(len, parts)) >= ROWS_AT_ONCE:
-                _add(scatter, parts)
-                parts = []
-        _add(scatter, parts)
+        scatter = self.scatter.clone()
+        for part in rows:
+            scatter.addmm_(part.T, part)
         return ScatterMemory(sums, scatter)
 
-    def regrouped(self, sums: FeatureSums) -> "ScatterMemory":
-        """With the same nodes in other classes.
+    def of_classes(self, classes: Sequence[int]) -> "ScatterMemory":
+        """Some classes, in this order."""
+        return ScatterMemory(self.sums.of_classes(classes), self.scatter)
+
+    def merged(self, places: Tensor, classes: int) -> "ScatterMemory":
+        """Class i becomes a part of class `places[i]` of so many.
 
         Products of all rows stay the same: what leaves the means is in the scatter, and the other way round.
         """
+        sums = self.sums.merged(places, classes)
         before, after = (one.sum.double().T @ one.mean.double() for one in (self.sums, sums))
         return ScatterMemory(sums, (self.scatter.double() + before - after).to(self.scatter))
 
@@ -68,15 +69,13 @@ class ScatterMemory:
         products -= sums.sum.double().T @ (sums.sum.double() / sums.count.clamp_min(1)[:, None])
         return ScatterMemory(sums, products.to(self.scatter))
 
-    def products(self) -> Tensor:
+    def products_of_all(self) -> Tensor:
         """Sum of products of all rows: what scatters around the class means, and the means."""
         return self.scatter + self.sums.sum.T @ self.sums.mean
 
 
-def centred(
-    propagated: NDArray[np.float32], task: Task, sums: FeatureSums, budget: Budget
-) -> Iterator[tuple[bool, Tensor]]:
-    """Rows of a task around their class means, and whether their class comes again; new ones first.
+def centred(propagated: NDArray[np.float32], task: Task, sums: FeatureSums, budget: Budget) -> Iterator[Tensor]:
+    """Rows of a task around their class means, some at a time; those of new classes first.
 
     Of a class that comes again also one that scatters as its old and its new part do around their common mean.
     `sums` are those with the task.
@@ -84,19 +83,21 @@ def centred(
     x, rows = some_features(propagated, task.nodes, budget), task.labels
     new = np.bincount(rows, minlength=len(sums.count))
     old = sums.count.cpu().numpy() - new
+    again = list[Tensor]()  # of small parts together: each that is added passes over the whole matrix
     for row in sorted(np.unique(rows).tolist(), key=lambda row: old[row] > 0):
         own = np.flatnonzero(rows == row)
         found = np.asarray(some_features(x, own, budget).mean(axis=0)).reshape(-1)
         mean = torch.from_numpy(found).to(sums.sum)
-        if n := int(old[row]):
-            apart = mean - (sums.sum[row] - len(own) * mean) / n
-            yield True, ((n * len(own) / (n + len(own))) ** 0.5 * apart)[None]
-        for begin in range(0, len(own), ROWS_AT_ONCE):
-            yield n > 0, torch.from_numpy(x[own[begin : begin + ROWS_AT_ONCE]]).to(sums.sum.device) - mean
-
-
-def _add(scatter: Tensor, parts: list[Tensor]) -> None:
-    """Add the products of all rows to a matrix, in place."""
-    if parts:
-        rows = torch.cat(parts)
-        scatter.addmm_(rows.T, rows)
+        begins, n = range(0, len(own), ROWS_AT_ONCE), int(old[row])
+        parts = (torch.from_numpy(x[own[b : b + ROWS_AT_ONCE]]).to(sums.sum.device) - mean for b in begins)
+        if n == 0:
+            yield from parts
+            continue
+        apart = mean - (sums.sum[row] - len(own) * mean) / n
+        for part in chain([((n * len(own) / (n + len(own))) ** 0.5 * apart)[None]], parts):
+            again.append(part)
+            if sum(map(len, again)) >= ROWS_AT_ONCE:
+                yield torch.cat(again)
+                again = []
+    if again:
+        yield torch.cat(again)
