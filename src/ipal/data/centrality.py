@@ -25,10 +25,10 @@ def pagerank(graph: Graph, alpha: float = 0.85, tolerance: float = 1e-6) -> Weig
     Iterated until the mean absolute change falls below `tolerance` (the paper says nothing of it). A node without
     in-neighbours keeps 1 - alpha; one without out-neighbours passes nothing on, as printed.
     """
-    neighbours = graph.neighbours
     outwards = graph.by_source.degree
     share = alpha * (1.0 / np.where(outwards > 0, outwards, 1.0))
-    incoming = neighbours.matrix(0, graph.num_nodes, neighbours.values(0, graph.num_nodes, np.float64))
+    values = graph.neighbours.values(0, graph.num_nodes).astype(np.float64)
+    incoming = graph.neighbours.matrix(0, graph.num_nodes, values)
     r = np.ones(graph.num_nodes)
     while True:
         update = incoming @ (share * r) + (1.0 - alpha)

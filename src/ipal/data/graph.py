@@ -129,7 +129,7 @@ class Graph(Derives):
         values = np.empty(self.num_edges + self.num_nodes, dtype=np.float32)
         indices = np.empty(self.num_edges + self.num_nodes, dtype=np.int32)
         for begin, end in self.neighbours.chunks():
-            rows = self.aggregation_rows(begin, end)
+            rows = aggregation_rows(self.neighbours, "symmetric", begin, end)
             at = slice(self.indptr[begin] + begin, self.indptr[end] + end)
             values[at], indices[at] = rows.data, rows.indices
         indptr = smallest(self.indptr + np.arange(self.num_nodes + 1))
@@ -147,11 +147,7 @@ class Graph(Derives):
 
     def aggregation(self, norm: Norm) -> sp.csr_array:
         """The matrix that gathers values from in-neighbours."""
-        return self.normalised if norm == "symmetric" else self.aggregation_rows(0, self.num_nodes, norm)
-
-    def aggregation_rows(self, begin: int, end: int, norm: Norm = "symmetric") -> sp.csr_array:
-        """These rows of `aggregation`, without making the others."""
-        return aggregation_rows(self.neighbours, norm, begin, end)
+        return self.normalised if norm == "symmetric" else aggregation_rows(self.neighbours, norm, 0, self.num_nodes)
 
     def induced(self, nodes: Nodes, budget: Budget | None = None, *, whole_degree: bool = False) -> "Graph":
         """The subgraph on some nodes, renumbered in the order given.

@@ -64,7 +64,6 @@ def labels_of(words: Sequence[str]) -> Labels:
     if known and all(WHOLE.fullmatch(word) for word in known):
         numbers = np.full(len(words), UNLABELLED, dtype=np.int64)
         numbers[is_there] = [int(word) for word in known]
-        check_labels(numbers)
         return numbers
     fraction = next((word for word in known if NUMBER.fullmatch(word) and float(word) % 1), None)
     if fraction is not None and all(NUMBER.fullmatch(word) for word in known):
@@ -94,20 +93,16 @@ def file_labels(y: NDArray[np.generic], n: int) -> Labels:
             codes = np.array([places.setdefault(value, len(places)) for value in y.tolist()], dtype=np.int64)
         except TypeError as error:
             raise DataError("A label is a list or the like: labels are whole numbers or text.") from error
-        return labels_of([written(value) for value in places])[codes]
-    numbers = whole_numbers(np.where(np.isnan(y), UNLABELLED, y) if y.dtype.kind == "f" else y)
-    if numbers is None:
+        labels: Labels | None = labels_of([written(value) for value in places])[codes]
+    else:
+        labels = whole_numbers(np.where(np.isnan(y), UNLABELLED, y) if y.dtype.kind == "f" else y)
+    if labels is None:
         raise DataError("The labels are not whole numbers or strings: number the classes 0, 1, 2, …")
-    check_labels(numbers)
-    return numbers
-
-
-def check_labels(y: NDArray[np.int64]) -> None:
-    """Refuse negative labels in a file, but for the one that says that there is none."""
-    if len(y) and y.min() < UNLABELLED:
+    if labels.dtype.kind == "i" and n and labels.min() < UNLABELLED:
         raise DataError(
-            f"A label is {y.min()}: number the classes 0, 1, 2, …, and write {UNLABELLED} where there is none."
+            f"A label is {labels.min()}: number the classes 0, 1, 2, …, and write {UNLABELLED} where there is none."
         )
+    return labels
 
 
 def checked_ids(ids: NDArray[np.generic], n: int) -> Labels:

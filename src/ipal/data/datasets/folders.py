@@ -143,13 +143,9 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
         preprocessing=meta.preprocessing,
         remark=meta.remark,
         known_hash=meta.hash,
-        ids=_mapped(path, "ids", "iU", n) if _has(path, "ids") else None,
-        facts=checked_facts({fact: _mapped(path, fact, "i", n) for fact in FACTS if _has(path, fact)}, n),
+        ids=_found(path, "ids", "iU", n),
+        facts=checked_facts({fact: _found(path, fact, "i", n) for fact in FACTS}, n),
     )
-
-
-def _has(path: Path, name: str) -> bool:
-    return is_file(path / f"{name}.npy")
 
 
 def _fits(is_so: Any, file: Path) -> None:
@@ -170,6 +166,11 @@ def _mapped(path: Path, name: str, kinds: str, *shape: int | None, bits: int = 6
     return array
 
 
+def _found(path: Path, name: str, *is_like: Any, bits: int = 64) -> NDArray[Any] | None:
+    """An array that may be missing."""
+    return _mapped(path, name, *is_like, bits=bits) if is_file(path / f"{name}.npy") else None
+
+
 def _rows(path: Path, name: str, rows: int, entries: int) -> NDArray[np.int64]:
     """Where rows begin, with so many entries in all."""
     starts = _mapped(path, name, "i", rows + 1)
@@ -181,7 +182,7 @@ def _neighbours(path: Path, n: int) -> Neighbours:
     """In range, ascending, no loops, weights positive: a chunk at a time."""
     indices = _mapped(path, "indices", "i", None, bits=32)
     edges = len(indices)
-    weights = _mapped(path, "edge_weight", "f", edges, bits=32) if _has(path, "edge_weight") else None
+    weights = _found(path, "edge_weight", "f", edges, bits=32)
     neighbours = Neighbours(_rows(path, "indptr", n, edges), indices, weights=weights)
     for rows, entries in neighbours.edge_chunks():
         in_range = ((entries >= 0) & (entries < n) & (entries != rows)).all()

@@ -4,6 +4,7 @@ import gzip
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,8 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     Other arrays are not touched: the stock files also hold names of nodes and words, which are pickled.
     """
     unreadable = "it is not a readable .npz file: it is damaged, cut short or no .npz."
-
-    def allow(unpacked: int) -> None:
-        free_memory.need(
-            unpacked, "it", "keep features sparse, or convert it on a larger machine with 'ipal data --convert'"
-        )
-
+    instead = "keep features sparse, or convert it on a larger machine with 'ipal data --convert'"
+    allow = partial(free_memory.need, what="it", instead=instead)
     try:
         with open_plain(path) as file:
             return read_npz(file, set(names).__contains__, allow, unreadable, kinds="fiubcU")
@@ -72,7 +69,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         raise type(error)(f"{path}: {error}") from error
 
 
-def need(arrays: dict[str, NDArray[Any]], names: list[str], path: Path) -> list[NDArray[Any]]:
+def need(arrays: dict[str, NDArray[Any]], names: Sequence[str], path: Path) -> list[NDArray[Any]]:
     missing = [name for name in names if name not in arrays]
     if missing:
         raise DataError(f"{path} lacks the array(s) {', '.join(missing)}: it holds {', '.join(arrays) or 'none'}.")
@@ -104,17 +101,13 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
 
     As in PyTorch Geometric's loader, features become 0/1: the files hold word counts.
     """
-    adj = ["adj_data", "adj_indices", "adj_indptr", "adj_shape"]
-    attr = ["attr_data", "attr_indices", "attr_indptr", "attr_shape"]
-    arrays = read_arrays(path, [*adj, *attr, "labels"])
-    adjacency = csr(need(arrays, adj, path), path).tocoo()
-    x = csr(need(arrays, attr, path), path)
+    names = [f"{matrix}_{part}" for matrix in ("adj", "attr") for part in ("data", "indices", "indptr", "shape")]
+    *parts, y = need(read_arrays(path, [*names, "labels"]), [*names, "labels"], path)
+    adjacency, x = csr(parts[:4], path).tocoo(), csr(parts[4:], path)
     if not np.isfinite(x.data).all():
         raise DataError(f"{path}: the features hold NaN or infinite values: replace them before use.")
-    x = x.astype(np.float32)
     x.data = (x.data > 0).astype(np.float32)
     x.eliminate_zeros()
-    (y,) = need(arrays, ["labels"], path)
     return RawGraph(np.stack(adjacency.coords), y, x, "features made 0/1, as the stock loader does")
 
 
@@ -125,7 +118,14 @@ OF_PARTS = ("edge_weight", "ids", *FACTS)
 def read_plain(path: Path) -> RawGraph:
     """Plain arrays: `edge_index`, `y`, features as `x` or as `SPARSE`, `edge_weight`, `ids`, and `FACTS`."""
     arrays = read_arrays(path, ["edge_index", "y", "x", *OF_PARTS, *SPARSE])
-    x = _plain_features(arrays, path)
+    x: Features | None = None
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        if "x" in arrays:
+            if arrays["x"].dtype.kind not in "fiub":
+                raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
+            x = np.ascontiguousarray(arrays["x"], dtype=np.float32)
+        elif not arrays.keys().isdisjoint(SPARSE):
+            x = csr(need(arrays, SPARSE, path), path).astype(np.float32)
     if x is not None:
         arrays.setdefault("y", np.full(x.shape[0], UNLABELLED))
     edges, y = need(arrays, ["edge_index", "y"], path)
@@ -150,17 +150,6 @@ def read_citeseer(path: Path) -> RawGraph:
         return raw
     empty = np.asarray(abs(raw.x).sum(axis=1)).reshape(-1) == 0
     return replace(raw, y=np.where(empty, UNLABELLED, raw.y))
-
-
-def _plain_features(arrays: dict[str, NDArray[Any]], path: Path) -> Features | None:
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-        if "x" in arrays:
-            if arrays["x"].dtype.kind not in "fiub":
-                raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
-            return np.ascontiguousarray(arrays["x"], dtype=np.float32)
-        if any(name in arrays for name in SPARSE):
-            return csr(need(arrays, list(SPARSE), path), path).astype(np.float32)
-    return None
 
 
 def read_ogb(folder: Path) -> RawGraph:

@@ -11,7 +11,6 @@ CSV: commas, semicolons or tabs; UTF-8; names of columns in the first line.
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from ipal.data.dataset import FACTS
 from ipal.data.datasets.readers import RawGraph
-from ipal.data.feature_names import BETWEEN, category
+from ipal.data.feature_names import BETWEEN
 from ipal.data.labels import WHOLE, is_missing, truth_as_numbers, written
 from ipal.data.names import TABLES
 from ipal.errors import DataError, say_unused, shortened
@@ -64,10 +63,21 @@ class Table:
     delimiter: str = ""
     """Of a CSV file, whose numbers are texts; between semicolons 1.5 may be written 1,5."""
 
-    def __post_init__(self) -> None:
-        sizes = {name: len(values) for name, values in self.columns.items()}
+    @classmethod
+    def of(cls, where: str, given: Iterable[tuple[str, Any]], delimiter: str = "") -> "Table":
+        """Those columns that have a name, checked."""
+        columns: dict[str, Any] = {}
+        for name, values in given:
+            if name in columns:
+                raise DataError(f"{where} has two columns called {shortened(name)}: give each a name of its own.")
+            if name:
+                columns[name] = values
+            else:
+                say_unused(f"a column without a name in {where}")
+        sizes = {name: len(values) for name, values in columns.items()}
         if len(set(sizes.values())) > 1:
-            raise DataError(f"The columns of {self.where} have different lengths: {sizes}.")
+            raise DataError(f"The columns of {where} have different lengths: {sizes}.")
+        return cls(where, columns, delimiter)
 
     @property
     def rows(self) -> int:
@@ -138,15 +148,6 @@ def read_table(path: Path) -> Table:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): give a CSV or Parquet file.") from error
 
 
-def _named(names: Sequence[str], where: str) -> list[str]:
-    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
-    if twice:
-        raise DataError(f"{where} has two columns called {shortened(twice)}: give each column a name of its own.")
-    if "" in names:
-        say_unused(f"a column without a name in {where}")
-    return [name for name in names if name]
-
-
 def _read_csv(file: BinaryIO, where: str) -> Table:
     free_memory.need(A_LETTER * file.seek(0, io.SEEK_END), where, SMALLER)
     file.seek(0)
@@ -171,8 +172,7 @@ def _read_csv(file: BinaryIO, where: str) -> Table:
         raise DataError(f"{where} is no text in UTF-8: save it again as CSV in UTF-8.") from error
     except csv.Error as error:
         raise DataError(f"{where} is no sound CSV file ({error}): save it again as CSV.") from error
-    kept = _named(names, where)
-    return Table(where, {name: column for name, column in zip(names, columns, strict=True) if name in kept}, delimiter)
+    return Table.of(where, zip(names, columns, strict=True), delimiter)
 
 
 def _read_parquet(file: BinaryIO, where: str) -> Table:
@@ -183,15 +183,15 @@ def _read_parquet(file: BinaryIO, where: str) -> Table:
     try:
         source = parquet.ParquetFile(file)
         groups = map(source.metadata.row_group, range(source.metadata.num_row_groups))
-        names = _named(source.schema_arrow.names, where)
         # As many values as it claims to hold, of all its columns.
         claimed = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
         free_memory.need(16 * claimed, where, SMALLER)
-        read = source.read(columns=names)
+        read = source.read()
         read.validate(full=True)
-        return Table(where, {name: read[name].to_numpy() for name in names})
+        columns = [column.to_numpy() for column in read.columns]
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         raise DataError(f"{where} is damaged or no Parquet file: write it again.") from error
+    return Table.of(where, zip(read.column_names, columns, strict=True))
 
 
 # ---------------------------------------------------------------------- a graph
@@ -291,7 +291,7 @@ def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] 
         column = _complete(name, nodes)
         if isinstance(column, list):
             place = {word: at for at, word in enumerate(sorted({*column}), len(names))}
-            names += [category(name, word) for word in place]
+            names += [f"{name}{BETWEEN}{word}" for word in place]
             ones.append([place[word] for word in column])
         else:
             numbers.append((len(names), column.reshape(nodes.rows, -1)))

@@ -1,7 +1,6 @@
 """`graph_from`: a graph from what people have."""
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -116,24 +115,19 @@ def _roles(said: dict[str, Any], features: Any) -> Roles:
 def _of_tables(nodes: Any, edges: Any, roles: Roles) -> RawGraph:
     if all(isinstance(one, str | os.PathLike) for one in (nodes, edges)):
         return read_tables(Path(nodes), Path(edges), roles)
-    tables = Table("the table of nodes", _columns(nodes)), Table("the table of edges", _columns(edges))
+    tables = Table.of("the table of nodes", _columns(nodes)), Table.of("the table of edges", _columns(edges))
     return assembled(*tables, roles)
 
 
-def _columns(table: Any) -> dict[str, Any]:
-    """The columns of a table in memory, by name; an index with a name is one."""
+def _columns(table: Any) -> list[tuple[str, Any]]:
+    """The columns of a table in memory, with their names; an index with a name is one."""
     if isinstance(table, Mapping) and not is_sparse(table):
-        pairs = [(str(name), _column(values, str(name))) for name, values in table.items()]
-    elif hasattr(table, "columns"):
+        return [(str(name), _column(values, str(name))) for name, values in table.items()]
+    if hasattr(table, "columns"):
         index = getattr(table, "index", None)
-        pairs = [] if getattr(index, "name", None) is None else [(str(table.index.name), index)]
-        pairs += [(str(name), table[name]) for name in table.columns]
-    else:
-        raise DataError(f"A table cannot be made of a {type(table).__name__}: pass {READS}.")
-    name, count = Counter(name for name, _ in pairs).most_common(1)[0] if pairs else ("", 0)
-    if count > 1:
-        raise DataError(f"A table has two columns called {shortened(name)}: give each a name of its own.")
-    return dict(pairs)
+        named = [] if getattr(index, "name", None) is None else [(str(table.index.name), index)]
+        return named + [(str(name), table[name]) for name in table.columns]
+    raise DataError(f"A table cannot be made of a {type(table).__name__}: pass {READS}.")
 
 
 def _column(values: Any, name: str) -> Any:
