@@ -127,9 +127,9 @@ class Neighbours:
     @cached_property
     def symmetric(self) -> bool:
         """Whether every edge also runs the other way."""
-        both = self, self.transposed()
-        ours, theirs = ((one.indptr, one.indices, one.values(0, one.num_nodes)) for one in both)
-        return all(np.array_equal(mine, other) for mine, other in zip(ours, theirs, strict=True))
+        turned = self.transposed()
+        same = np.array_equal(self.indptr, turned.indptr) and np.array_equal(self.indices, turned.indices)
+        return same and np.array_equal(self.values(0, self.num_nodes), turned.values(0, self.num_nodes))
 
     def edge_chunks(self) -> Iterator[tuple[Ends, Ends]]:
         """Rows and their entries as pairs, some at a time, in order."""
