@@ -75,7 +75,7 @@ def test_whether_edges_run_both_ways_is_found_or_known() -> None:
     assert not Graph(x, random_edges()).symmetric
     both = checked_graph(x, random_edges(), undirected=True)
     assert both.symmetric
-    assert Neighbours(both.indptr, both.indices).symmetric
+    assert Neighbours(both.neighbours.indptr, both.neighbours.indices).symmetric
     one_fewer = both.edges[:, 1:]
     assert not Graph(x, one_fewer).symmetric
     assert both.induced(np.arange(20)).symmetric
@@ -90,4 +90,4 @@ def test_rows_of_the_propagation_are_rows_of_the_whole_bit_for_bit(at_once: int)
     for part in ("data", "indices", "indptr"):
         assert np.array_equal(getattr(stacked, part), getattr(whole, part))
     assert graph.neighbours.scale.dtype == np.float32
-    np.testing.assert_allclose(graph.neighbours.scale, 1 / np.sqrt(np.diff(graph.indptr) + 1), rtol=1e-6)
+    np.testing.assert_allclose(graph.neighbours.scale, 1 / np.sqrt(np.diff(graph.neighbours.indptr) + 1), rtol=1e-6)

@@ -54,7 +54,7 @@ def test_a_folder_holds_the_same_graph(form: str, undirected: bool, tmp_path: Pa
 
 def test_arrays_are_mapped_and_not_read(folder: Path) -> None:
     graph = load(str(folder)).graph
-    assert all(isinstance(part, np.memmap) for part in (graph.x, graph.indices, graph.indptr))
+    assert all(isinstance(part, np.memmap) for part in (graph.x, graph.neighbours.indices, graph.neighbours.indptr))
     part = graph.induced(np.arange(0, 60, 2))
     assert part.num_nodes == 30
     assert np.array_equal(part.x, load(SIZE).graph.x[::2])

@@ -126,8 +126,8 @@ def look(name: str, root: Path) -> dict[str, Any]:
     graph, there = dataset.graph, labelled(dataset.y)
     names, sizes = np.unique(dataset.y[there], return_counts=True)
     weights, x = graph.neighbours.weights, graph.x
-    alone = np.diff(graph.indptr) == 0
-    alone[graph.indices] = False
+    alone = np.diff(graph.neighbours.indptr) == 0
+    alone[graph.neighbours.indices] = False
     return facts | {
         "nodes": graph.num_nodes,
         "ids": None if dataset.ids is None else dataset.ids[:3].tolist(),

@@ -60,9 +60,9 @@ def holds_graph(path: Path) -> bool:
 
 def write_folder(path: Path, dataset: Dataset) -> None:
     """Write a graph aside, then rename the folder: it appears whole or not at all."""
-    graph, x = dataset.graph, dataset.graph.x
-    arrays: dict[str, Any] = {"indptr": graph.indptr, "indices": graph.indices, "y": dataset.y, **dataset.facts}
-    arrays |= {"edge_weight": graph.neighbours.weights, "ids": dataset.ids}
+    graph, x, rows = dataset.graph, dataset.graph.x, dataset.graph.neighbours
+    arrays: dict[str, Any] = {"indptr": rows.indptr, "indices": rows.indices, "edge_weight": rows.weights}
+    arrays |= {"y": dataset.y, "ids": dataset.ids, **dataset.facts}
     if isinstance(x, sp.csr_array):
         arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
     else:

@@ -331,7 +331,7 @@ class DomainIncremental(TaskStream):
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         asked, domain = self.settings.parts, self.facts.get("domain")
         if domain is None:
-            return cut_evenly(self.y, np.diff(self.graph.indptr), asked or DOMAINS)
+            return cut_evenly(self.y, np.diff(self.graph.neighbours.indptr), asked or DOMAINS)
         numbers, which = np.unique(domain, return_inverse=True)
         if len(numbers) < 2 or asked not in (None, len(numbers)):
             raise DataError(
