@@ -104,7 +104,8 @@ def find(name: str, root: Path) -> DatasetEntry:
                 f"The folder {path} holds no graph: put nodes.csv and edges.csv there (or .parquet), or write one with "
                 "'ipal data NAME --convert FOLDER'."
             )
-        return DatasetEntry(str(path), f"graph file {path.name}", str(path))  # absolute: itself under any root
+        # Known by its full path, which is itself under any root, so that a run finds it again from any folder.
+        return DatasetEntry(str(path), f"graph file {path.name}", str(path))
     how = "A file is given by its .npz path, a folder by its own with a slash, tables as nodes.csv,edges.csv."
     raise DataError(f"Unknown dataset '{name}'.{did_you_mean(name, [*CATALOG, *files])} {how}")
 

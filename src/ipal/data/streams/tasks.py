@@ -23,10 +23,9 @@ from ipal.data.streams.splits import (
     VALIDATION,
     assign_parts,
     at_most,
-    cut_classes,
     cut_evenly,
-    default_split,
     order_classes,
+    tasks_of_classes,
 )
 from ipal.data.task import LabelledNodes, Task, TestSplit
 from ipal.errors import DataError
@@ -136,9 +135,8 @@ class TaskStream:
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         """The task of every node; here that of its class. `order` are the classes as they are to be learned."""
         task_of = np.full(len(self.y), -1, dtype=np.int64)
-        groups = cut_classes(order, default_split(len(order)) if split is None else split)
-        for index, classes in enumerate(groups):
-            task_of[np.isin(self.y, classes)] = index
+        for label, task in zip(order, tasks_of_classes(len(order), split), strict=True):
+            task_of[self.y == label] = task
         return task_of
 
     @property
