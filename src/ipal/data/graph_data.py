@@ -1,6 +1,5 @@
 """A graph in plain arrays, as the methods of learners take it; needs no PyTorch Geometric."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +9,8 @@ from numpy.typing import NDArray
 
 from ipal.data.dataset import Dataset
 from ipal.data.graph import Edges, Features, Graph, Nodes, checked_graph
-from ipal.data.labels import Labels, labelled
+from ipal.data.labels import WHOLE, Labels, labelled
 from ipal.errors import DataError, shortened
-
-NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -111,7 +108,7 @@ class GraphData:
 def _places(names: Sequence[str], n: int, ids: Labels | None) -> list[int | None]:
     """The numbers of nodes by their ids, or else by their numbers as text; None for those that are not there."""
     if ids is None:
-        return [int(name) if NUMBER.fullmatch(name) and int(name) < n else None for name in names]
+        return [int(name) if WHOLE.fullmatch(name) and int(name) in range(n) else None for name in names]
     place = {str(name): at for at, name in enumerate(ids.tolist())}
     return [place.get(name) for name in names]
 
@@ -126,7 +123,7 @@ def node_numbers(text: str, option: str, *graphs: tuple[int, Labels | None]) -> 
     for name, *numbers in zip(names, *found, strict=True):
         if all(number is None for number in numbers):
             n, ids = graphs[0]
-            some = [] if ids is None else [shortened(one, 40) for one in ids[:3].tolist()]
-            which = f"{', '.join(some)}, …" if some else f"0 to {n - 1}"
+            some = "" if ids is None else ", ".join(shortened(one, 40) for one in ids[:3].tolist())
+            which = f"{some}, …" if some else f"0 to {n - 1}"
             raise DataError(f"{option} names the node '{shortened(name)}', and the nodes are {which}.")
     return [[number for number in numbers if number is not None] for numbers in found]

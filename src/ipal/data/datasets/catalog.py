@@ -16,7 +16,7 @@ from typing import Any
 
 from ipal.data.datasets import builtin, readers
 from ipal.data.datasets.folders import holds_graph
-from ipal.data.datasets.readers import RawGraph, Reader, read_plain, write_plain
+from ipal.data.datasets.readers import RawGraph, read_plain, write_plain
 from ipal.data.datasets.tables import pair_in, read_tables
 from ipal.data.names import is_table, split_names
 from ipal.errors import DataError, did_you_mean, shortened
@@ -34,7 +34,7 @@ class DatasetEntry:
     """What it is, in a sentence."""
     path: str = ""
     """Of its file, under the data root."""
-    read: Reader = read_plain
+    read: Callable[[Path], RawGraph] = read_plain
     """Makes a `RawGraph` of the path of the file."""
     split: tuple[int, ...] | None = None
     """The benchmark's own split; None for the general rule."""

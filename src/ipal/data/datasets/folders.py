@@ -34,6 +34,7 @@ from ipal.system.documents import Record, read_json
 from ipal.system.files import aside, is_file, make_folder, write_atomically
 
 META, VERIFIED = "meta.json", ".verified.json"
+LABELS = ("<i8", "<U")
 AGAIN = "write the folder again with 'ipal data --convert'"
 
 
@@ -131,7 +132,7 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
             f"{path} holds edges that run one way, or with another weight each way: write it again from its source "
             "without --directed, or take them as they are with --set protocol.edges=directed."
         )
-    y = _mapped(path, "y", "iU", None)
+    y = _mapped(path, "y", LABELS, None)
     n = len(y)
     columns = tuple(meta.columns)
     _fits(len(columns) in (0, meta.num_features), path / META)
@@ -143,8 +144,8 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
         preprocessing=meta.preprocessing,
         remark=meta.remark,
         known_hash=meta.hash,
-        ids=_found(path, "ids", "iU", n),
-        facts=checked_facts({fact: _found(path, fact, "i", n) for fact in FACTS}, n),
+        ids=_found(path, "ids", LABELS, n),
+        facts=checked_facts({fact: _found(path, fact, "<i8", n) for fact in FACTS}, n),
     )
 
 
@@ -153,36 +154,36 @@ def _fits(is_so: Any, file: Path) -> None:
         raise DataError(f"{file} does not fit the other arrays of the folder: {AGAIN}.")
 
 
-def _mapped(path: Path, name: str, kinds: str, *shape: int | None, bits: int = 64) -> NDArray[Any]:
-    """An array of one of these kinds of numbers (or U, of strings) and of this shape; None is any size."""
+def _mapped(path: Path, name: str, types: str | tuple[str, ...], *shape: int | None) -> NDArray[Any]:
+    """An array of one of these types and of this shape; None is any size."""
     file = path / f"{name}.npy"
     try:
-        array = mapped(file, kinds)
+        array = mapped(file, "fiU")
     except (OSError, ValueError) as error:
         raise DataError(f"{file} is missing, damaged or cut short: {AGAIN}.") from error
     sizes = zip(array.shape, shape, strict=False)
     _fits(array.ndim == len(shape) and all(size in (None, found) for found, size in sizes), file)
-    _fits(array.dtype.kind == "U" or array.dtype.str == f"<{array.dtype.kind}{bits // 8}", file)
+    _fits(array.dtype.str.startswith(types), file)
     return array
 
 
-def _found(path: Path, name: str, *is_like: Any, bits: int = 64) -> NDArray[Any] | None:
-    """An array that may be missing."""
-    return _mapped(path, name, *is_like, bits=bits) if is_file(path / f"{name}.npy") else None
+def _found(path: Path, name: str, types: str | tuple[str, ...], n: int) -> NDArray[Any] | None:
+    """An array of so many values, which may be missing."""
+    return _mapped(path, name, types, n) if is_file(path / f"{name}.npy") else None
 
 
 def _rows(path: Path, name: str, rows: int, entries: int) -> NDArray[np.int64]:
     """Where rows begin, with so many entries in all."""
-    starts = _mapped(path, name, "i", rows + 1)
+    starts = _mapped(path, name, "<i8", rows + 1)
     _fits(starts[0] == 0 and starts[-1] == entries and (np.diff(starts) >= 0).all(), path / f"{name}.npy")
     return starts
 
 
 def _neighbours(path: Path, n: int) -> Neighbours:
     """In range, ascending, no loops, weights positive: a chunk at a time."""
-    indices = _mapped(path, "indices", "i", None, bits=32)
+    indices = _mapped(path, "indices", "<i4", None)
     edges = len(indices)
-    weights = _found(path, "edge_weight", "f", edges, bits=32)
+    weights = _found(path, "edge_weight", "<f4", edges)
     neighbours = Neighbours(_rows(path, "indptr", n, edges), indices, weights=weights)
     for rows, entries in neighbours.edge_chunks():
         in_range = ((entries >= 0) & (entries < n) & (entries != rows)).all()
@@ -193,9 +194,9 @@ def _neighbours(path: Path, n: int) -> Neighbours:
 
 def _features(path: Path, meta: Meta, n: int) -> Features:
     if not meta.sparse:
-        return _mapped(path, "x", "f", n, meta.num_features, bits=32)
-    values = _mapped(path, "x_values", "f", None, bits=32)
-    columns = _mapped(path, "x_indices", "i", len(values), bits=32)
+        return _mapped(path, "x", "<f4", n, meta.num_features)
+    values = _mapped(path, "x_values", "<f4", None)
+    columns = _mapped(path, "x_indices", "<i4", len(values))
     _fits(not len(columns) or (columns.min() >= 0 and columns.max() < meta.num_features), path / "x_indices.npy")
     starts = _rows(path, "x_indptr", n, len(values))
     return sp.csr_array((values, columns, smallest(np.asarray(starts))), shape=(n, meta.num_features))

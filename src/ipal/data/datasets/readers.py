@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,9 +45,6 @@ class RawGraph:
     """What nodes are called, where that is not their number."""
     columns: tuple[str, ...] = ()
     """What each feature is, where that is known."""
-
-
-Reader = Callable[[Path], RawGraph]
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:

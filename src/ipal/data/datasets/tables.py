@@ -12,6 +12,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain
@@ -79,10 +80,6 @@ class Table:
             raise DataError(f"The columns of {where} have different lengths: {sizes}.")
         return cls(where, columns, delimiter)
 
-    @property
-    def rows(self) -> int:
-        return len(next(iter(self.columns.values()), ()))
-
     def words(self, name: str) -> list[str]:
         """A column as texts, even where it looks like numbers."""
         values = self.columns[name]
@@ -100,10 +97,12 @@ class Table:
         """A column as numbers where all are, else as texts."""
         values = self.columns[name]
         if self.delimiter:
-            try:
-                return _numbers_of_text(values, comma=self.delimiter == ";")
-            except ValueError:
-                return self.words(name)
+            comma = self.delimiter == ";"
+            numbers = ("nan" if is_missing(cell) else cell.replace(",", ".") if comma else cell for cell in values)
+            with suppress(ValueError):
+                if not any("_" in cell for cell in values):  # which Python reads over
+                    return np.fromiter(map(float, numbers), dtype=np.float64)
+            return self.words(name)
         kind = getattr(getattr(values, "dtype", None), "kind", "O")
         if kind in "fiub":
             is_pandas = hasattr(values, "isna")
@@ -125,14 +124,6 @@ class Table:
         return DataError(
             f"The column {shortened(name)} of {self.where} holds {held}: make it numbers or text, or leave it out."
         )
-
-
-def _numbers_of_text(cells: Sequence[str], *, comma: bool) -> NDArray[np.float64]:
-    """A ValueError where not all are."""
-    if any("_" in cell for cell in cells):  # which Python reads over
-        raise ValueError
-    numbers = ("nan" if is_missing(cell) else cell.replace(",", ".") if comma else cell for cell in cells)
-    return np.fromiter(map(float, numbers), dtype=np.float64)
 
 
 # ---------------------------------------------------------------------- files
@@ -242,9 +233,9 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     """The graph that two tables say."""
     mine = roles.of(nodes, OF_NODES, ("id",))
     theirs = roles.of(edges, OF_EDGES, ("source", "target"))
-    if nodes.rows == 0:
-        raise DataError(f"{nodes.where} has no rows: it needs one for each node.")
     words = nodes.words(mine["id"])
+    if not words:
+        raise DataError(f"{nodes.where} has no rows: it needs one for each node.")
     place = {word: row for row, word in enumerate(words)}
     if "" in place:
         raise DataError(f"Row {words.index('') + 1} of {nodes.where} has no id: every node needs one.")
@@ -254,12 +245,12 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
                 f"Rows {row + 1} and {place[word] + 1} of {nodes.where} are both '{shortened(word)}': keep one."
             )
     ids = np.array(words, dtype=np.int64 if all(WHOLE.fullmatch(word) for word in words) else np.str_)
-    y = nodes.words(mine["label"]) if "label" in mine else [""] * nodes.rows
+    y = nodes.words(mine["label"]) if "label" in mine else [""] * len(words)
     others = [name for name in nodes.columns if name not in mine.values()]
     chosen = others if roles.features is None else roles.features
     if lacking := {*chosen} - {*others}:
         raise DataError(f"{nodes.where} has no column {min(lacking)} for features: it has {_listed(others)}.")
-    x, columns = _features([name for name in others if name in chosen], nodes)
+    x, columns = _features([name for name in others if name in chosen], nodes, len(words))
     return RawGraph(
         edges=np.array([_ends(place, edges, theirs[end], nodes.where) for end in ("source", "target")], dtype=np.int64),
         y=np.array(y, dtype=object),
@@ -282,7 +273,7 @@ def _ends(place: Mapping[str, int], edges: Table, name: str, where: str) -> list
     return [place[word] for word in words]
 
 
-def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
+def _features(chosen: Sequence[str], nodes: Table, n: int) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
     """Features side by side, and what each column of them is."""
     names: list[str] = []
     ones: list[list[int]] = []
@@ -294,16 +285,16 @@ def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] 
             names += [f"{name}{BETWEEN}{word}" for word in place]
             ones.append([place[word] for word in column])
         else:
-            numbers.append((len(names), column.reshape(nodes.rows, -1)))
+            numbers.append((len(names), column.reshape(n, -1)))
             names += [name] if column.ndim == 1 else [f"{name}[{at}]" for at in range(column.shape[1])]
     if not names:
         return None, ()
     if len({*names}) < len(names):
         raise DataError(f"{nodes.where} has two features of the same name: rename columns that end like vector[0].")
-    free_memory.need(4 * nodes.rows * len(names), f"The features of {nodes.where}", "leave columns out")
-    x = np.zeros((nodes.rows, len(names)), dtype=np.float32)
+    free_memory.need(4 * n * len(names), f"The features of {nodes.where}", "leave columns out")
+    x = np.zeros((n, len(names)), dtype=np.float32)
     for places in ones:
-        x[np.arange(nodes.rows), places] = 1
+        x[np.arange(n), places] = 1
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
         for begin, values in numbers:
             x[:, begin : begin + values.shape[1]] = values

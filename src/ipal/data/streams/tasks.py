@@ -33,8 +33,6 @@ from ipal.system.memory_budget import Budget
 
 SHOTS = 5
 """Place of the seed of a random draw, after those of online.py."""
-DOMAINS = 3
-"""Domains by degree, where their number is not set."""
 
 
 class TaskStream:
@@ -329,7 +327,7 @@ class DomainIncremental(TaskStream):
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         asked, domain = self.settings.parts, self.facts.get("domain")
         if domain is None:
-            return cut_evenly(self.y, np.diff(self.graph.neighbours.indptr), asked or DOMAINS)
+            return cut_evenly(self.y, np.diff(self.graph.neighbours.indptr), asked or 3)
         numbers, which = np.unique(domain, return_inverse=True)
         if len(numbers) < 2 or asked not in (None, len(numbers)):
             raise DataError(
