@@ -50,7 +50,7 @@ def test_pagerank_sums_to_the_number_of_nodes_and_solves_its_equation(
     drawn_graph = graph(path + more, n, undirected=True)
     r = pagerank(drawn_graph, alpha, tolerance=1e-10)
     assert r.sum() == pytest.approx(n, rel=1e-8)
-    a = drawn_graph.adjacency.toarray().astype(np.float64)
+    a = drawn_graph.aggregation("sum").toarray().astype(np.float64)
     np.testing.assert_allclose(r, alpha * a @ (r / a.sum(axis=0)) + 1 - alpha, atol=1e-7)
 
 

@@ -111,11 +111,6 @@ class Graph(Derives):
         return None if self.neighbours.weights is None else self.by_source.weights
 
     @cached_property
-    def adjacency(self) -> sp.csr_array:
-        """A[i, j] = 1 where an edge runs from j to i: a product with it gathers from in-neighbours."""
-        return self.neighbours.matrix(0, self.num_nodes, np.ones(self.num_edges, dtype=np.float32))
-
-    @cached_property
     def normalised(self) -> sp.csr_array:
         """The propagation matrix of a graph convolution (see `aggregation_rows`)."""
         values = np.empty(self.num_edges + self.num_nodes, dtype=np.float32)

@@ -71,11 +71,6 @@ def graph_files(root: Path) -> dict[str, Path]:
     return {path.stem: path for path in sorted([*inside.glob("*.npz"), *inside.glob("*.graph")])}
 
 
-def all_names(root: Path) -> list[str]:
-    """Every name that `--dataset` takes, besides paths and what installed packages offer."""
-    return list(dict.fromkeys([*CATALOG.own, *graph_files(root)]))
-
-
 def names_in(text: str, root: Path) -> list[str]:
     """The graphs that a name stands for: one, or several separated by commas."""
     return [text] if text in graph_files(root) else split_names(text)

@@ -70,7 +70,8 @@ class TaskStream:
         """Most labelled nodes of a class in each task after the first; further training nodes stay in the graph without
         a role. None: all."""
 
-    settings: Settings
+    settings: Any
+    """Those of the run: a value of the stream's own `Settings`."""
     classes: Sequence[Sequence[Label]]
     """The labels of each task. A class may be in several tasks."""
     budget: Budget | None = None
@@ -289,8 +290,6 @@ class TimeIncremental(TaskStream):
         periods: int = Field(5, ge=2, le=1000)
         """Number of periods."""
 
-    settings: Settings
-
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         time = self.facts.get("time")
         if time is None:
@@ -322,8 +321,6 @@ class DomainIncremental(TaskStream):
         parts: Annotated[int, Field(ge=2, le=1000)] | None = None
         """Number of domains. None: those of the dataset, or without any, three by number of neighbours."""
 
-    settings: Settings
-
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         asked, domain = self.settings.parts, self.facts.get("domain")
         if domain is None:
@@ -346,8 +343,6 @@ class GraphSequence(TaskStream):
         first: Literal["seed"] | Annotated[int, Field(ge=0, lt=MOST_TASKS)] = 0
         """Place, from 0, of the graph that comes first; the others follow in turn. seed: the run's seed says which, in
         turn, so that as many seeds as there are graphs make all rotations."""
-
-    settings: Settings
 
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         domains, which = np.unique(self.facts.get("domain", [0]), return_inverse=True)
@@ -381,8 +376,6 @@ class Returning(TaskStream):
         """Number of tasks."""
         times: int = Field(2, ge=1, le=1000)
         """How often a class comes, at equal distances, as far as tasks are left."""
-
-    settings: Settings
 
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         parts, times = self.settings.parts, self.settings.times
