@@ -200,7 +200,7 @@ def test_networkx_vectors_missing_attributes_and_directions() -> None:
         (lambda: graph_from({"id": [1, 2], "a": [1]}, columns()[1]), "different lengths"),
         (lambda: graph_from({"id": [1, 2], "a": [1, "x"]}, columns()[1]), "type int and str"),
         (lambda: graph_from("nowhere/"), "does not exist"),
-        (lambda: graph_from(graph_from(*columns())).nodes(["nobody"]), "no node 'nobody'"),
+        (lambda: graph_from(graph_from(*columns())).nodes(["nobody"]), "names the node 'nobody'"),
     ],
 )
 def test_what_cannot_be_read_is_a_sentence(given: Any, words: str) -> None:

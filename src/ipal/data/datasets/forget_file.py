@@ -61,7 +61,7 @@ def read_departures(paths: Sequence[Path], which: str | None = None, *, undirect
             "forget, one True or False a node."
         )
     if which is not None:
-        named = node_numbers(which, "--which", *((one.num_nodes, one.ids) for one in graphs))
+        named = node_numbers(which.split(","), "--which", *((one.num_nodes, one.ids) for one in graphs))
         masks = [np.isin(np.arange(one.num_nodes), nodes) for one, nodes in zip(graphs, named, strict=True)]
         graphs = [replace(graph, forget_mask=mask) for graph, mask in zip(graphs, masks, strict=True)]
     if not any(graph.forget_mask is not None and graph.forget_mask.any() for graph in graphs):

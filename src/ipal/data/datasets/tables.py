@@ -276,16 +276,16 @@ def _ends(place: Mapping[str, int], edges: Table, name: str, where: str) -> list
 def _features(chosen: Sequence[str], nodes: Table, n: int) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
     """Features side by side, and what each column of them is."""
     names: list[str] = []
-    ones: list[list[int]] = []
-    numbers: list[tuple[int, NDArray[np.float64]]] = []
+    parts: list[tuple[Any, Any]] = []  # where in the table of features, and what
     for name in chosen:
         column = _complete(name, nodes)
         if isinstance(column, list):
             place = {word: at for at, word in enumerate(sorted({*column}), len(names))}
             names += [f"{name}{BETWEEN}{word}" for word in place]
-            ones.append([place[word] for word in column])
+            parts.append(((range(n), [place[word] for word in column]), 1))
         else:
-            numbers.append((len(names), column.reshape(n, -1)))
+            values = column.reshape(n, -1)
+            parts.append((np.s_[:, len(names) : len(names) + values.shape[1]], values))
             names += [name] if column.ndim == 1 else [f"{name}[{at}]" for at in range(column.shape[1])]
     if not names:
         return None, ()
@@ -293,11 +293,9 @@ def _features(chosen: Sequence[str], nodes: Table, n: int) -> tuple[NDArray[np.f
         raise DataError(f"{nodes.where} has two features of the same name: rename columns that end like vector[0].")
     free_memory.need(4 * n * len(names), f"The features of {nodes.where}", "leave columns out")
     x = np.zeros((n, len(names)), dtype=np.float32)
-    for places in ones:
-        x[np.arange(n), places] = 1
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-        for begin, values in numbers:
-            x[:, begin : begin + values.shape[1]] = values
+        for where, values in parts:
+            x[where] = values
     return x, tuple(names)
 
 
