@@ -1,8 +1,4 @@
-"""Who points to whom, in rows: 32-bit in-neighbours one node after the other, in memory or mapped from a file.
-
-Whatever is done here goes over some rows at a time, so that a graph of a hundred million edges needs little more
-than itself.
-"""
+"""Who points to whom, in rows: 32-bit in-neighbours one node after the other, in memory or mapped from a file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

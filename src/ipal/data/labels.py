@@ -61,16 +61,13 @@ def labels_of(words: Sequence[str]) -> Labels:
     """
     is_there = [not is_missing(word) and _shortest(word) != str(UNLABELLED) for word in words]
     known = [_shortest(word) for word in truth_as_numbers(list(compress(words, is_there)))]
-    if known and all(WHOLE.fullmatch(word) for word in known):
-        numbers = np.full(len(words), UNLABELLED, dtype=np.int64)
-        numbers[is_there] = [int(word) for word in known]
-        return numbers
     fraction = next((word for word in known if NUMBER.fullmatch(word) and float(word) % 1), None)
     if fraction is not None and all(NUMBER.fullmatch(word) for word in known):
         raise DataError(f"A label is {shortened(fraction)}: classes are whole numbers or words, not fractions.")
-    names = np.full(len(words), NO_NAME, dtype=object)
-    names[is_there] = known
-    return names.astype(np.str_)
+    whole = bool(known) and all(WHOLE.fullmatch(word) for word in known)
+    labels: Labels = np.full(len(words), UNLABELLED if whole else NO_NAME, dtype=np.int64 if whole else object)
+    labels[is_there] = known
+    return labels if whole else labels.astype(np.str_)
 
 
 def _shortest(word: str) -> str:

@@ -4,8 +4,6 @@ other graph, whose training nodes are those with a label.
     train    one True or False a node: the training nodes; all that have a label where it is missing
     forget   one True or False a node: those that are to go (or said by number: see `read_departures`)
     new_y    one label a node, as y: what they should have been learned as (see `read_correction`)
-
-Plain arrays only; what the model makes of them is the learner's affair.
 """
 
 from collections.abc import Sequence
