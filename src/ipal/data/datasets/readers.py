@@ -154,7 +154,7 @@ def read_ogb(folder: Path) -> RawGraph:
     edges = _read_csv(folder / "edge.csv.gz", np.int64).T
     x = _read_csv(folder / "node-feat.csv.gz", np.float32)
     y = _read_csv(folder / "node-label.csv.gz", np.int64).reshape(-1)
-    return RawGraph(edges, y, np.atleast_2d(x), "features as in the file")
+    return RawGraph(edges, y, x, "features as in the file")
 
 
 def _read_csv(path: Path, dtype: type) -> NDArray[Any]:
@@ -181,5 +181,4 @@ def read_reddit(folder: Path) -> RawGraph:
     position[kept] = np.arange(len(kept), dtype=np.int32)
     edges = position[ends]
     edges = edges[:, (edges >= 0).all(axis=0)]
-    features = np.ascontiguousarray(x[kept], dtype=np.float32)
-    return RawGraph(edges, y[kept], features, "features as in the file, 41st class dropped")
+    return RawGraph(edges, y[kept], x[kept].astype(np.float32), "features as in the file, 41st class dropped")

@@ -72,8 +72,7 @@ class Online(TaskStream):
 
     @property
     def batches(self) -> list[int]:
-        batches: list[int] = np.diff(self.starts).tolist()
-        return batches
+        return list(map(int, np.diff(self.starts)))
 
     def batch(self, index: int, number: int) -> Task:
         b = int(self.starts[index]) + number

@@ -264,8 +264,7 @@ class TaskStream:
             # One and the same for all streams of a graph, as those of other seeds.
             known = self.graph.derived("parts", None, weakref.WeakValueDictionary[bytes, Graph])
             digest = hashlib.sha256(nodes.tobytes()).digest()
-            if (part := known.get(digest)) is None:
-                part = known[digest] = self.graph.induced(nodes, self.budget)
+            part = known[digest] = known.get(digest) or self.graph.induced(nodes, self.budget)
             self._graphs[key] = part, nodes
         return self._graphs[key]
 
