@@ -46,8 +46,8 @@ def stock(task: Task, part: Part) -> Tensor:
     graph, columns = task.graph, part.columns
     start = unit(graph.x.astype(np.float64))
     start = start @ columns.projection.astype(np.float64) if columns.is_projected else start.toarray()
-    scale = sp.diags_array((np.diff(graph.indptr) + 1.0) ** -0.5)
-    entries = np.ones(graph.num_edges), graph.indices, graph.indptr
+    scale = sp.diags_array((np.diff(graph.neighbours.indptr) + 1.0) ** -0.5)
+    entries = np.ones(graph.num_edges), graph.neighbours.indices, graph.neighbours.indptr
     plain = sp.csr_array(entries, shape=(graph.num_nodes, graph.num_nodes))
     matrix = (scale @ (plain + sp.eye_array(graph.num_nodes)) @ scale).tocsr()
     rows = start

@@ -140,7 +140,7 @@ def around(graph: Graph, node: int, count: int) -> Graph:
     inside = [node]
     known = {node}
     for one in inside:
-        near = graph.indices[graph.indptr[one] : graph.indptr[one + 1]].tolist()
+        near = graph.neighbours.indices[graph.neighbours.indptr[one] : graph.neighbours.indptr[one + 1]].tolist()
         fresh = [other for other in near if other not in known][: count - len(inside)]
         known.update(fresh)
         inside += fresh

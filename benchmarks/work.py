@@ -55,7 +55,7 @@ class Layers:
         stored = x.nnz if isinstance(x, sp.csr_array) else None
         read, some = graph.num_nodes, entries
         if nodes is not None:
-            read, some = len(nodes), int((np.diff(graph.indptr)[nodes] + 1).sum())
+            read, some = len(nodes), int((np.diff(graph.neighbours.indptr)[nodes] + 1).sum())
         return cls(graph.num_nodes, entries, graph.num_features, stored, read, some)
 
     @classmethod

@@ -283,8 +283,8 @@ def options(bases: Bases, case: Case) -> None:
     ways: list[Callable[[], object]] = [
         lambda: _resolve(None, [f"{name}={text}"]),
         lambda: parse_bytes(text),
-        lambda: node_numbers(text, "--nodes", (10, None)),
-        lambda: node_numbers(text, "--nodes", (2, np.array(["x", "1;2"]))),
+        lambda: node_numbers(text.split(","), "--nodes", (10, None)),
+        lambda: node_numbers(text.split(","), "--nodes", (2, np.array(["x", "1;2"]))),
         lambda: load(
             f"synthetic:{draw.choice(('nodes', 'classes', 'features', 'degree', 'seed'))}={draw.choice(WORDS)}"
         ),

@@ -175,10 +175,10 @@ def test_pieces_of_the_adjacency_and_mapped_arrays_give_the_same_rows(
     graph = some_graph(features=300)
     rows = propagated(graph, [part], HERE)
     np.save(tmp_path / "x.npy", graph.x)
-    np.save(tmp_path / "indices.npy", graph.indices)
+    np.save(tmp_path / "indices.npy", graph.neighbours.indices)
     x, indices = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("x", "indices"))
     monkeypatch.setattr(module, "EDGES_AT_ONCE", 11)
-    assert torch.equal(propagated(Graph(x, Neighbours(graph.indptr, indices)), [part], HERE), rows)
+    assert torch.equal(propagated(Graph(x, Neighbours(graph.neighbours.indptr, indices)), [part], HERE), rows)
 
 
 # ------------------------------------------------------------------ room

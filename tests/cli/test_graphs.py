@@ -61,7 +61,7 @@ def test_a_download_is_fetched_and_surveyed(
         path = Path(root) / name / "raw" / "ms_academic_cs.npz"
         path.parent.mkdir(parents=True)
         x = sparse_parts("attr", sp.csr_array(tiny.graph.x))
-        np.savez(path, **x, **sparse_parts("adj", tiny.graph.adjacency), labels=tiny.y)
+        np.savez(path, **x, **sparse_parts("adj", tiny.graph.aggregation("sum")), labels=tiny.y)
 
     monkeypatch.setattr(stock, "Coauthor", fetch)
     done = command("data", "cs", "--download", "--data-root", "root", "--json")

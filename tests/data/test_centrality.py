@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipal.data.centrality import degree, node_weights, pagerank
+from ipal.data.centrality import node_weights, pagerank
 from ipal.data.graph import Graph, checked_graph
 
 
@@ -50,13 +50,13 @@ def test_pagerank_sums_to_the_number_of_nodes_and_solves_its_equation(
     drawn_graph = graph(path + more, n, undirected=True)
     r = pagerank(drawn_graph, alpha, tolerance=1e-10)
     assert r.sum() == pytest.approx(n, rel=1e-8)
-    a = drawn_graph.adjacency.toarray().astype(np.float64)
+    a = drawn_graph.aggregation("sum").toarray().astype(np.float64)
     np.testing.assert_allclose(r, alpha * a @ (r / a.sum(axis=0)) + 1 - alpha, atol=1e-7)
 
 
 def test_degree_counts_incoming_edges_and_the_node_itself_by_hand() -> None:
     # Outgoing edges would give 3, 2, 1.
-    assert degree(CHAIN).tolist() == [1, 2, 3]
+    assert node_weights(CHAIN, "degree", 0.6).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("undirected", [True, False])
@@ -69,7 +69,7 @@ def test_weights_of_edges_count(undirected: bool) -> None:
     r = pagerank(some, 0.7, tolerance=1e-10)
     np.testing.assert_allclose(r, 0.7 * a @ (r / np.where(out > 0, out, 1)) + 0.3, atol=1e-7)
     assert np.abs(r - pagerank(Graph(some.x, some.edges), 0.7)).max() > 0.01
-    np.testing.assert_allclose(degree(some), a.sum(axis=1) + 1, rtol=1e-6)
+    np.testing.assert_allclose(node_weights(some, "degree", 0.6), a.sum(axis=1) + 1, rtol=1e-6)
 
 
 def test_weights_are_chosen_by_name() -> None:

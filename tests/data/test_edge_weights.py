@@ -22,11 +22,12 @@ def weighed_graph() -> tuple[Graph, NDArray[np.float64]]:
     """A graph with a weight for every edge, and its weights as a matrix."""
     random = np.random.default_rng(0)
     plain = checked_graph(np.eye(40, dtype=np.float32), random.integers(0, 40, (2, 150)), undirected=True)
-    rows, weights = plain.neighbours.targets(0, 40), random.uniform(0.1, 2, (40, 40))
+    rows, columns = plain.neighbours.targets(0, 40), plain.neighbours.indices
+    weights = random.uniform(0.1, 2, (40, 40))
     weights = ((weights + weights.T) / 2).astype(np.float32)
     dense = np.zeros((40, 40))
-    dense[rows, plain.indices] = weights[rows, plain.indices]
-    return Graph(plain.x, replace(plain.neighbours, weights=weights[rows, plain.indices])), dense
+    dense[rows, columns] = weights[rows, columns]
+    return Graph(plain.x, replace(plain.neighbours, weights=weights[rows, columns])), dense
 
 
 def test_weights_of_edges_count_in_every_sum_over_neighbours() -> None:
@@ -129,7 +130,7 @@ def weighted(path: Path, weights: Any = WEIGHTS, **changes: Any) -> Path:
 def test_a_file_and_its_folder_hold_the_weights(undirected: bool, tmp_path: Path) -> None:
     path = weighted(tmp_path / "a.npz")
     before = load(str(path), undirected=undirected)
-    assert before.graph.is_weighted
+    assert before.graph.neighbours.weights is not None
     edges = np.load(path)["edge_index"]
     expected = reference(edges, 40, WEIGHTS.astype(np.float32), undirected=undirected)
     np.testing.assert_allclose(before.graph.aggregation("sum").toarray(), expected, rtol=1e-6)

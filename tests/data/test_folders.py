@@ -54,7 +54,7 @@ def test_a_folder_holds_the_same_graph(form: str, undirected: bool, tmp_path: Pa
 
 def test_arrays_are_mapped_and_not_read(folder: Path) -> None:
     graph = load(str(folder)).graph
-    assert all(isinstance(part, np.memmap) for part in (graph.x, graph.indices, graph.indptr))
+    assert all(isinstance(part, np.memmap) for part in (graph.x, graph.neighbours.indices, graph.neighbours.indptr))
     part = graph.induced(np.arange(0, 60, 2))
     assert part.num_nodes == 30
     assert np.array_equal(part.x, load(SIZE).graph.x[::2])
@@ -63,7 +63,7 @@ def test_arrays_are_mapped_and_not_read(folder: Path) -> None:
 def test_a_folder_in_the_data_root_is_known_by_its_name(tmp_path: Path) -> None:
     convert(SIZE, tmp_path / "graphs" / "mine.graph")
     assert load("mine", tmp_path).graph.num_nodes == 60
-    assert "mine" in catalog.all_names(tmp_path)
+    assert "mine" in catalog.graph_files(tmp_path)
     assert look("mine", tmp_path)["nodes"] == 60
 
 

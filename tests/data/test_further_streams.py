@@ -65,7 +65,7 @@ def test_without_times_there_is_no_stream_by_time(command: Command) -> None:
 def test_domains_have_every_class_and_rising_degrees(tiny: Dataset) -> None:
     stream = stream_of(tiny, {"name": "domain", "parts": 3})
     assert stream.classes == [[0, 1, 2, 3, 4, 5]] * 3
-    degree = np.diff(tiny.graph.indptr)
+    degree = np.diff(tiny.graph.neighbours.indptr)
     for label in range(6):
         means = [degree[(stream.task_of == index) & (tiny.y == label)].mean() for index in range(3)]
         assert means == sorted(means)

@@ -85,7 +85,7 @@ def test_edges_run_both_ways_on_every_route_unless_said(tmp_path: Path, directed
         task = task_of(graph_from(*given, **said))
         edges = list(map(tuple, task.graph.edges.T.tolist()))
         assert sorted(edges) == sorted(expected), route
-        assert task.graph.is_weighted == weighted, route
+        assert (task.graph.neighbours.weights is not None) == weighted, route
         if weighted:
             assert dict(zip(edges, task.graph.edge_weight.tolist(), strict=True)) == expected, route
         assert task.nodes.tolist() == [0, 1, 3], route
@@ -200,7 +200,7 @@ def test_networkx_vectors_missing_attributes_and_directions() -> None:
         (lambda: graph_from({"id": [1, 2], "a": [1]}, columns()[1]), "different lengths"),
         (lambda: graph_from({"id": [1, 2], "a": [1, "x"]}, columns()[1]), "type int and str"),
         (lambda: graph_from("nowhere/"), "does not exist"),
-        (lambda: graph_from(graph_from(*columns())).nodes(["nobody"]), "no node 'nobody'"),
+        (lambda: graph_from(graph_from(*columns())).nodes(["nobody"]), "names the node 'nobody'"),
     ],
 )
 def test_what_cannot_be_read_is_a_sentence(given: Any, words: str) -> None:

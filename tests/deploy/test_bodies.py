@@ -95,10 +95,10 @@ def test_a_graph_that_is_sent_arrives_as_it_was(
     kind = JSON if make is json_body else NPZ
     question = read_question(make(part.graph, part.nodes, reject=0.5), kind, LIMITS)
     found, sent = question.graph, part.graph
-    assert np.array_equal(found.indices, sent.indices)
-    assert np.array_equal(found.indptr, sent.indptr)
+    assert np.array_equal(found.neighbours.indices, sent.neighbours.indices)
+    assert np.array_equal(found.neighbours.indptr, sent.neighbours.indptr)
     assert np.array_equal(found.neighbours.scale, sent.neighbours.scale)
-    assert found.is_weighted == weighted
+    assert (found.neighbours.weights is not None) == weighted
     assert not weighted or np.array_equal(found.neighbours.weights, sent.neighbours.weights)
     difference = found.x - sent.x
     assert abs(difference).max() == 0
@@ -113,7 +113,7 @@ def test_degrees_of_weighted_edges_are_sums_of_weights() -> None:
     assert question.graph.edge_weight.tolist() == [0.5, 0.5, 2, 2]
     # Of a part whose edges all weigh one, the whole graph may have others.
     ones = packed(x=np.ones((3, 2)), edge_index=np.array(FEW["edge_index"]), edge_weight=np.ones(2), degree=[1.5, 2, 9])
-    assert not ones.graph.is_weighted
+    assert ones.graph.neighbours.weights is None
     assert ones.graph.neighbours.degree.tolist() == [1.5, 2, 9]
 
 

@@ -64,13 +64,13 @@ def dense(matrix: Any) -> np.ndarray:
 def test_sampled_rows_are_right_in_the_mean(tiny: Dataset) -> None:
     neighbours, nodes = Sampler.of(tiny.graph, CPU), torch.arange(tiny.graph.num_nodes)
     whole = tiny.graph.normalised.toarray()
-    assert (np.diff(tiny.graph.indptr) > 2).mean() > 0.5  # or nothing was left out
+    assert (np.diff(tiny.graph.neighbours.indptr) > 2).mean() > 0.5  # or nothing was left out
     generator, draws = random(), 600
     samples = [neighbours.rows(nodes, 2, generator) for _ in range(draws)]
     assert max(int(sample.indptr.diff().max()) for sample in samples) == 3  # two neighbours, and the node
     mean = sum(map(dense, samples)) / draws
     # An entry is 0 or d/k times its value: its standard error is at most value * sqrt(d/k / draws).
-    error = whole * np.sqrt(np.diff(tiny.graph.indptr).clip(2)[:, None] / 2 / draws)
+    error = whole * np.sqrt(np.diff(tiny.graph.neighbours.indptr).clip(2)[:, None] / 2 / draws)
     assert (np.abs(mean - whole) <= 5 * error + 1e-6).all()
     assert np.abs(mean - whole).max() > 0  # they are samples
 

@@ -44,7 +44,7 @@ def weighted(tiny: Dataset) -> TaskStream:
     graph = tiny.graph
     weights = np.random.default_rng(0).uniform(0.05, 4, (graph.num_nodes, graph.num_nodes)).astype(np.float32)
     rows = graph.neighbours.targets(0, graph.num_nodes)
-    chosen = np.maximum(weights, weights.T)[rows, graph.indices]
+    chosen = np.maximum(weights, weights.T)[rows, graph.neighbours.indices]
     heavy = Graph(graph.x, replace(graph.neighbours, weights=chosen), symmetric=True)
     return TaskStream(heavy, tiny.y, default_split(tiny.num_classes), ProtocolConfig(), seed=0)
 
@@ -91,7 +91,7 @@ def test_batches_of_everything_learn_what_whole_tasks_learn(
     encoder = EncoderConfig(kind=kind, hidden=16, width=8, heads=2)
     everything = Sampling(nodes=10_000, fanouts=("all", "all"))
     tasks = [weighted.task(index) for index in range(1 if method.name in CHOOSING else 2)]
-    assert all(task.graph.is_weighted for task in tasks)
+    assert all(task.graph.neighbours.weights is not None for task in tasks)
     whole = learn(small(method, encoder=encoder), *tasks)
     sampled = learn(small(method, encoder=encoder, batch=everything), *tasks)
     limited = learn(small(method, encoder=encoder), *tasks, runtime=Runtime.of(budget=Budget(0)))
@@ -131,12 +131,12 @@ def test_kept_tasks_keep_the_weights(weighted: TaskStream, tiny_stream: TaskStre
     n = one.graph.num_nodes
     a = both.graph.aggregation("sum").toarray()
     assert np.array_equal(a[:n, :n], one.graph.aggregation("sum").toarray())
-    assert np.array_equal(a[n:, n:], plain.graph.adjacency.toarray())
+    assert np.array_equal(a[n:, n:], plain.graph.aggregation("sum").toarray())
     near = excerpt(one, np.arange(3), hops=1)
-    assert near.graph.is_weighted
+    assert near.graph.neighbours.weights is not None
     for task in (both, near):
         back = task_of_tensors(task_tensors(task, "kept"), "kept", 6, task.graph.num_features)
-        assert np.array_equal(back.graph.indices, task.graph.indices)
+        assert np.array_equal(back.graph.neighbours.indices, task.graph.neighbours.indices)
         assert np.array_equal(back.graph.neighbours.weights, task.graph.neighbours.weights)  # type: ignore[arg-type]
     assert "kept.edge_weight" not in task_tensors(plain, "kept")
 
@@ -150,7 +150,7 @@ def test_kept_weights_that_are_none_are_refused(wrong: np.ndarray) -> None:
     heavy = Neighbours.of_edges(np.array([[0], [1]]), 2, weights=np.full(1, 2, np.float32))
     graph = Graph(np.ones((2, 1), np.float32), heavy)
     tensors = task_tensors(Task(graph, np.array([0]), np.array([0])), "kept")
-    assert task_of_tensors(tensors, "kept", 1, 1).graph.is_weighted
+    assert task_of_tensors(tensors, "kept", 1, 1).graph.neighbours.weights is not None
     with pytest.raises(MisfitError, match="no part of a graph"):
         task_of_tensors(tensors | {"kept.edge_weight": torch.from_numpy(wrong)}, "kept", 1, 1)
 

@@ -250,5 +250,5 @@ def test_a_node_goes_by_its_id_where_the_graph_has_ids() -> None:
     plain = found.as_plain_data()
     assert plain["node"] == "ben"
     assert {row["node"] for row in plain["by_node"]} <= {"anna", "ben", "carl"}
-    with pytest.raises(DataError, match="no node '1': the first one is 'anna'"):
+    with pytest.raises(DataError, match="names the node '1', and the nodes are anna"):
         ipal.explain(learner, data, 1)

@@ -84,8 +84,8 @@ def test_gem_keeps_so_many_nodes_of_every_task_with_their_labels_and_surrounding
         assert [rows[row] for row in kept] == model.classes_[memory.labels].tolist()
         # Every neighbour is there.
         place = {row.tobytes(): node for node, row in enumerate(task.graph.x)}
-        degree = np.asarray(task.graph.adjacency.sum(axis=1))
-        inside = np.asarray(memory.graph.adjacency.sum(axis=1))
+        degree = np.asarray(task.graph.aggregation("sum").sum(axis=1))
+        inside = np.asarray(memory.graph.aggregation("sum").sum(axis=1))
         assert [inside[node] for node in memory.nodes] == [degree[place[row]] for row in kept]
 
 

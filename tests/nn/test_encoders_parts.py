@@ -50,10 +50,10 @@ def test_weights_count_in_samples_of_every_norm_and_a_sum_is_right_in_the_mean()
         np.testing.assert_allclose(dense("all", norm), some.aggregation(norm).toarray(), rtol=1e-5)
     whole = some.aggregation("sum").toarray()
     mean = sum(dense(2, "sum").astype(np.float64) for _ in range(draws)) / draws
-    error = whole * np.sqrt(np.diff(some.indptr).clip(2)[:, None] / 2 / draws)
+    error = whole * np.sqrt(np.diff(some.neighbours.indptr).clip(2)[:, None] / 2 / draws)
     assert (np.abs(mean - whole) <= 5 * error + 1e-6).all()
     assert np.abs(mean - whole).max() > 0  # they are samples
-    has_neighbours = np.diff(some.indptr) > 0
+    has_neighbours = np.diff(some.neighbours.indptr) > 0
     np.testing.assert_allclose(dense(1, "mean").sum(axis=1), has_neighbours, rtol=1e-6)
 
 

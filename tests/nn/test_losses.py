@@ -236,7 +236,7 @@ def test_ipal_loss_by_hand(tiny_stream: TaskStream) -> None:
         )
     terms = step(training)
     # Eq. 3, solved instead of iterated: (I - alpha A D^-1) r = 1 - alpha.
-    a = task.graph.adjacency.toarray().astype(np.float64)
+    a = task.graph.aggregation("sum").toarray().astype(np.float64)
     n = len(a)
     r = np.linalg.solve(np.eye(n) - 0.85 * a / np.maximum(a.sum(axis=0), 1), np.full(n, 0.15))[task.nodes]
     # Eq. 4 for the classes of this task, then the remembered ones.

@@ -165,8 +165,8 @@ class Sampler:
             "sampler",
             device,
             lambda: cls(
-                move(graph.indptr),
-                move(graph.indices),
+                move(graph.neighbours.indptr),
+                move(graph.neighbours.indices),
                 move(graph.neighbours.scale),
                 None if weights is None else move(weights),
             ),

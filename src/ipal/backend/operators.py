@@ -206,7 +206,7 @@ def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDAr
     edges = None
     if "attention" in needs:
         matrix = SparseMatrix.of(some(graph.with_loops), device)
-        edges = Edges.of(matrix, weights=matrix.values if graph.is_weighted else None)
+        edges = Edges.of(matrix, weights=matrix.values if graph.neighbours.weights is not None else None)
     if rows is None or not {"own", "attention"} & set(needs):
         return Block(aggregation, None, edges)
     entries = (np.ones(len(rows), dtype=np.float32), rows, np.arange(len(rows) + 1))

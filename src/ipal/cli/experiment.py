@@ -227,7 +227,7 @@ def _listed(what: str, runs: Path, root: Path | None) -> list[dict[str, Any]]:
 
         registry: Registry[Any] = catalog.CATALOG
         folder = catalog.data_root(root)
-        rows = [catalog.describe(name, folder) for name in catalog.all_names(folder)]
+        rows = [catalog.describe(name, folder) for name in registry.own | catalog.graph_files(folder)]
     else:
         from ipal.estimator.settings import describe
         from ipal.runs.resolved import REGISTRIES

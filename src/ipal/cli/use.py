@@ -53,7 +53,7 @@ def predict(
     from ipal.data.graph_data import node_numbers
     from ipal.deploy import predict as deployed
 
-    asked = None if nodes is None else node_numbers(nodes, "--nodes", (whole.graph.num_nodes, whole.ids))[0]
+    asked = None if nodes is None else node_numbers(nodes.split(","), "--nodes", (whole.graph.num_nodes, whole.ids))[0]
     found = deployed.predict(model, whole.graph, asked, reject=reject, coverage=coverage)
     deployed.write_csv(found, target, whole.ids)
     counts, rejected = found.counts(), int(found.rejected.sum())
@@ -89,7 +89,7 @@ def explain(
     from ipal.data.graph_data import node_numbers
     from ipal.estimator.explain import explain as explained
 
-    (asked,) = node_numbers(node, "--node", (data.graph.num_nodes, data.ids))
+    (asked,) = node_numbers(node.split(","), "--node", (data.graph.num_nodes, data.ids))
     if len(asked) != 1:
         raise ConfigError("Give --node one node: each is explained on its own.")
     plain = replace(explained(model, data.graph, asked[0], against=against), ids=data.ids).as_plain_data(top)

@@ -25,10 +25,10 @@ def pagerank(graph: Graph, alpha: float = 0.85, tolerance: float = 1e-6) -> Weig
     Iterated until the mean absolute change falls below `tolerance` (the paper says nothing of it). A node without
     in-neighbours keeps 1 - alpha; one without out-neighbours passes nothing on, as printed.
     """
-    neighbours = graph.neighbours
     outwards = graph.by_source.degree
     share = alpha * (1.0 / np.where(outwards > 0, outwards, 1.0))
-    incoming = neighbours.matrix(0, graph.num_nodes, neighbours.values(0, graph.num_nodes, np.float64))
+    values = graph.neighbours.values(0, graph.num_nodes).astype(np.float64)
+    incoming = graph.neighbours.matrix(0, graph.num_nodes, values)
     r = np.ones(graph.num_nodes)
     while True:
         update = incoming @ (share * r) + (1.0 - alpha)
@@ -37,16 +37,11 @@ def pagerank(graph: Graph, alpha: float = 0.85, tolerance: float = 1e-6) -> Weig
         r = update
 
 
-def degree(graph: Graph) -> Weights:
-    """In-degree, or the sum of weights, with the self-loop that a graph convolution adds: no node weighs nothing."""
-    return np.asarray(graph.neighbours.degree + 1.0)
-
-
 def node_weights(graph: Graph, kind: NodeWeights, alpha: float) -> Weights:
     """The weight of every node of a task's graph, by the name of the rule; the newest are kept as it lives."""
     rules: dict[NodeWeights, Callable[[], Weights]] = {
         "pagerank": lambda: pagerank(graph, alpha),
-        "degree": lambda: degree(graph),
+        "degree": lambda: graph.neighbours.degree + 1.0,  # with the loop of a convolution: no node weighs nothing
         "uniform": lambda: np.ones(graph.num_nodes),
     }
     return graph.derived("centrality", (kind, alpha), rules[kind], most=MOST_KEPT)

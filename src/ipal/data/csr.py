@@ -1,8 +1,4 @@
-"""Who points to whom, in rows: 32-bit in-neighbours one node after the other, in memory or mapped from a file.
-
-Whatever is done here goes over some rows at a time, so that a graph of a hundred million edges needs little more
-than itself.
-"""
+"""Who points to whom, in rows: 32-bit in-neighbours one node after the other, in memory or mapped from a file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,39 +44,29 @@ class Neighbours:
         direction. A mean below the smallest normal number of 32 bits, as 0, leaves the pair out. Weights that are all
         one are as none.
 
-        Without weights, sorted in place as one number a pair: besides the pairs it takes up to 16 bytes an edge. With
-        weights it takes up to 110 bytes a pair.
+        It takes up to 45 bytes a pair besides the pairs, and 110 with weights.
         """
         apart = edges[0] != edges[1]
         if not apart.all():
             edges, weights = edges[:, apart], None if weights is None else weights[apart]
-        if weights is not None and not (weights == 1).all():
-            return cls._of_weighted(edges, n, undirected, weights)
-        given = edges.shape[1]
-        keys = np.empty((1 + undirected) * given, dtype=np.int64)
-        for part, (source, target) in zip((keys[:given], keys[given:]), (edges, edges[::-1]), strict=True):
-            if len(part):
-                np.multiply(target, n, out=part, dtype=np.int64, casting="unsafe")
-                np.add(part, source, out=part, dtype=np.int64, casting="unsafe")
-        keys.sort()
-        stays = np.ones(len(keys), dtype=np.bool_)
-        np.not_equal(keys[1:], keys[:-1], out=stays[1:])
-        keys = keys[stays]
-        indices = np.remainder(keys, n, out=np.empty(len(keys), dtype=np.int32), dtype=np.int64, casting="unsafe")
-        return cls(np.searchsorted(keys, np.arange(n + 1) * n), indices)
+        source, target = edges.astype(np.int32, copy=False)
+        ends = (np.minimum(source, target), np.maximum(source, target)) if undirected else (target, source)
 
-    @classmethod
-    def _of_weighted(cls, edges: NDArray[Any], n: int, undirected: bool, weights: NDArray[np.float32]) -> "Neighbours":
-        ends = np.sort(edges, axis=0) if undirected else edges[::-1]
-        each = weights.astype(np.float64)
-        rows, times = (sp.coo_array((some, tuple(ends)), shape=(n, n)).tocsr() for some in (each, np.ones_like(each)))
-        rows.data /= times.data  # both hold sums over repeats
-        rows.data[rows.data < np.finfo(np.float32).tiny] = 0
-        rows.eliminate_zeros()
+        def summed(values: NDArray[Any]) -> sp.csr_array:
+            return sp.coo_array((values, ends), shape=(n, n)).tocsr()
+
+        if weights is None or (weights == 1).all():
+            rows = summed(np.ones(edges.shape[1], dtype=np.int8))
+            rows.data[:] = 1  # repeats too
+        else:
+            rows, times = summed(weights.astype(np.float64)), summed(np.ones(len(weights)))
+            rows.data /= times.data  # both hold sums over repeats
+            rows.data[rows.data < np.finfo(np.float32).tiny] = 0
+            rows.eliminate_zeros()
         if undirected:
             rows = rows + rows.T
         found, values = rows.indptr.astype(np.int64), rows.data.astype(np.float32)
-        return cls(found, rows.indices.astype(np.int32), weights=None if (values == 1).all() else values)
+        return cls(found, rows.indices.astype(np.int32, copy=False), weights=None if (values == 1).all() else values)
 
     @property
     def num_nodes(self) -> int:
@@ -118,29 +104,28 @@ class Neighbours:
         """The row of every edge of these rows."""
         return np.repeat(np.arange(begin, end), np.diff(self.indptr[begin : end + 1]))
 
-    def matrix(self, begin: int, end: int, values: NDArray[Any]) -> sp.csr_array:
-        """These rows as a sparse matrix: `values` has one for every edge of theirs."""
+    def matrix(self, begin: int, end: int, values: NDArray[Any] | None = None) -> sp.csr_array:
+        """These rows as a sparse matrix: `values` has one for every edge of theirs; their weights, where not given."""
+        values = self.values(begin, end) if values is None else values
         starts = np.asarray(self.indptr[begin : end + 1])
         parts = (values, self.indices[starts[0] : starts[-1]], smallest(starts - starts[0]))
         return sp.csr_array(parts, shape=(end - begin, self.num_nodes))
 
-    def values(self, begin: int, end: int, dtype: Any = np.float32) -> NDArray[Any]:
-        """The weight of every edge of these rows."""
-        here = slice(self.indptr[begin], self.indptr[end])
-        if self.weights is None:
-            return np.ones(here.stop - here.start, dtype=dtype)
-        return self.weights[here].astype(dtype, copy=False)
+    def values(self, begin: int, end: int) -> NDArray[Any]:
+        """The weight of every edge of these rows; a byte each where all are one."""
+        first, last = self.indptr[begin], self.indptr[end]
+        return np.ones(last - first, dtype=np.int8) if self.weights is None else self.weights[first:last]
 
     def transposed(self) -> "Neighbours":
         """Row i holds the nodes that i points to."""
-        return self._of(self.matrix(0, self.num_nodes, self._values).T.tocsr())
+        return self._of(self.matrix(0, self.num_nodes).T.tocsr())
 
     @cached_property
     def symmetric(self) -> bool:
         """Whether every edge also runs the other way."""
         turned = self.transposed()
         same = np.array_equal(self.indptr, turned.indptr) and np.array_equal(self.indices, turned.indices)
-        return same and (self.weights is None or np.array_equal(self.weights, turned._values))
+        return same and np.array_equal(self.values(0, self.num_nodes), turned.values(0, self.num_nodes))
 
     def edge_chunks(self) -> Iterator[tuple[Ends, Ends]]:
         """Rows and their entries as pairs, some at a time, in order."""
@@ -162,7 +147,7 @@ class Neighbours:
 
         With `whole_degree`, degrees stay as they are here.
         """
-        rows = self.matrix(0, self.num_nodes, self._values)[nodes][:, nodes]
+        rows = self.matrix(0, self.num_nodes)[nodes][:, nodes]
         rows.sort_indices()
         return self._of(rows, self.degree[nodes] if whole_degree else None)
 
@@ -174,12 +159,8 @@ class Neighbours:
         weights = None if self.weights is None else self.weights[inside]
         return Neighbours(np.concatenate([[0], ends]), self.indices[inside], weights=weights)
 
-    @property
-    def _values(self) -> NDArray[Any]:
-        return np.ones(self.num_edges, dtype=np.int8) if self.weights is None else self.weights
-
     def _of(self, rows: sp.csr_array, whole_degree: NDArray[Any] | None = None) -> "Neighbours":
-        """Rows made of these, with `_values`."""
+        """Rows made of those of `matrix`."""
         parts = rows.indptr.astype(np.int64), rows.indices.astype(np.int32, copy=False)
         return Neighbours(*parts, whole_degree, None if self.weights is None else rows.data)
 
@@ -212,7 +193,7 @@ def check_entries(entries: int) -> None:
 def with_loops(neighbours: Neighbours, begin: int, end: int) -> sp.csr_array:
     """Rows `begin` to `end` of A + I: weights of edges, and a loop of weight one at every node."""
     loops = sp.eye_array(end - begin, neighbours.num_nodes, k=begin, dtype=np.float32, format="csr")
-    return (neighbours.matrix(begin, end, neighbours.values(begin, end)) + loops).tocsr()
+    return (neighbours.matrix(begin, end) + loops).tocsr()
 
 
 def aggregation_rows(neighbours: Neighbours, norm: Norm, begin: int, end: int) -> sp.csr_array:
@@ -226,9 +207,9 @@ def aggregation_rows(neighbours: Neighbours, norm: Norm, begin: int, end: int) -
         rows, scale = with_loops(neighbours, begin, end), neighbours.scale
         rows.data *= np.repeat(scale[begin:end], np.diff(rows.indptr)) * scale[rows.indices]
         return rows
-    values = neighbours.values(begin, end)
+    values = neighbours.values(begin, end).astype(np.float32)
     if norm == "mean":
         targets = neighbours.targets(begin, end) - begin
         total = np.bincount(targets, values, end - begin)
-        values = values * (1 / np.where(total > 0, total, 1)).astype(np.float32)[targets]
+        values *= (1 / np.where(total > 0, total, 1)).astype(np.float32)[targets]
     return neighbours.matrix(begin, end, values)

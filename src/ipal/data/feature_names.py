@@ -12,15 +12,10 @@ from ipal.data.graph import Graph
 from ipal.errors import DataError, say_unused, shortened
 
 BETWEEN = "="
-"""Stands between the name of a column of text and one of its categories: country=DE."""
+"""Stands between the name of a column of text and one of its categories: country=DE says whether a node is of it."""
 HASHED = re.compile("#[0-9a-f]{16}")
 MOST_KEPT = 20
 """Categories of one column of text that a model keeps: a column with more may be names of people."""
-
-
-def category(column: str, word: str) -> str:
-    """The name of the feature that says whether a node is of a category."""
-    return f"{column}{BETWEEN}{word}"
 
 
 def kept_names(columns: Sequence[str]) -> tuple[str, ...]:
@@ -43,7 +38,7 @@ def _kept(name: str) -> str:
     column, between, word = name.partition(BETWEEN)
     if not between or HASHED.fullmatch(word):
         return name
-    return category(column, f"#{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}")
+    return f"{column}{BETWEEN}#{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 def arranged(graph: Graph, wanted: Sequence[str]) -> Graph:

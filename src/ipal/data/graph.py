@@ -89,14 +89,6 @@ class Graph(Derives):
         return self.neighbours.num_edges
 
     @property
-    def indptr(self) -> NDArray[np.int64]:
-        return self.neighbours.indptr
-
-    @property
-    def indices(self) -> NDArray[np.int32]:
-        return self.neighbours.indices
-
-    @property
     def symmetric(self) -> bool:
         """Whether every edge also runs the other way."""
         if self._symmetric is None:
@@ -119,39 +111,25 @@ class Graph(Derives):
         return None if self.neighbours.weights is None else self.by_source.weights
 
     @cached_property
-    def adjacency(self) -> sp.csr_array:
-        """A[i, j] = 1 where an edge runs from j to i: a product with it gathers from in-neighbours."""
-        return self.neighbours.matrix(0, self.num_nodes, np.ones(self.num_edges, dtype=np.float32))
-
-    @cached_property
     def normalised(self) -> sp.csr_array:
         """The propagation matrix of a graph convolution (see `aggregation_rows`)."""
         values = np.empty(self.num_edges + self.num_nodes, dtype=np.float32)
         indices = np.empty(self.num_edges + self.num_nodes, dtype=np.int32)
+        starts = self.neighbours.indptr + np.arange(self.num_nodes + 1)
         for begin, end in self.neighbours.chunks():
-            rows = self.aggregation_rows(begin, end)
-            at = slice(self.indptr[begin] + begin, self.indptr[end] + end)
+            rows = aggregation_rows(self.neighbours, "symmetric", begin, end)
+            at = slice(starts[begin], starts[end])
             values[at], indices[at] = rows.data, rows.indices
-        indptr = smallest(self.indptr + np.arange(self.num_nodes + 1))
-        return sp.csr_array((values, indices, indptr), shape=(self.num_nodes, self.num_nodes))
+        return sp.csr_array((values, indices, smallest(starts)), shape=(self.num_nodes, self.num_nodes))
 
     @property
     def with_loops(self) -> sp.csr_array:
         """A + I: weights of edges, and a loop of weight one at every node."""
         return with_loops(self.neighbours, 0, self.num_nodes)
 
-    @property
-    def is_weighted(self) -> bool:
-        """Whether edges have weights."""
-        return self.neighbours.weights is not None
-
     def aggregation(self, norm: Norm) -> sp.csr_array:
         """The matrix that gathers values from in-neighbours."""
-        return self.normalised if norm == "symmetric" else self.aggregation_rows(0, self.num_nodes, norm)
-
-    def aggregation_rows(self, begin: int, end: int, norm: Norm = "symmetric") -> sp.csr_array:
-        """These rows of `aggregation`, without making the others."""
-        return aggregation_rows(self.neighbours, norm, begin, end)
+        return self.normalised if norm == "symmetric" else aggregation_rows(self.neighbours, norm, 0, self.num_nodes)
 
     def induced(self, nodes: Nodes, budget: Budget | None = None, *, whole_degree: bool = False) -> "Graph":
         """The subgraph on some nodes, renumbered in the order given.

@@ -1,6 +1,5 @@
 """A graph in plain arrays, as the methods of learners take it; needs no PyTorch Geometric."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +9,8 @@ from numpy.typing import NDArray
 
 from ipal.data.dataset import Dataset
 from ipal.data.graph import Edges, Features, Graph, Nodes, checked_graph
-from ipal.data.labels import Labels, labelled
+from ipal.data.labels import WHOLE, Labels, labelled
 from ipal.errors import DataError, shortened
-
-NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -91,11 +88,7 @@ class GraphData:
         """
         if isinstance(ids, str) or not isinstance(ids, Iterable) or not getattr(ids, "ndim", 1):
             raise DataError(f"Give the ids of nodes as a list, as ['anna'], not as {shortened(ids)}.")
-        asked = [str(name) for name in ids]
-        found = _places(asked, self.num_nodes, self.ids)
-        if None in found:
-            first = 0 if self.ids is None else self.ids[0]
-            raise DataError(f"There is no node '{shortened(asked[found.index(None)])}': the first one is '{first}'.")
+        (found,) = node_numbers(ids, "The call", (self.num_nodes, self.ids))
         return np.array(found, dtype=np.int64)
 
     def __repr__(self) -> str:
@@ -111,22 +104,22 @@ class GraphData:
 def _places(names: Sequence[str], n: int, ids: Labels | None) -> list[int | None]:
     """The numbers of nodes by their ids, or else by their numbers as text; None for those that are not there."""
     if ids is None:
-        return [int(name) if NUMBER.fullmatch(name) and int(name) < n else None for name in names]
+        return [int(name) if WHOLE.fullmatch(name) and int(name) in range(n) else None for name in names]
     place = {str(name): at for at, name in enumerate(ids.tolist())}
     return [place.get(name) for name in names]
 
 
-def node_numbers(text: str, option: str, *graphs: tuple[int, Labels | None]) -> list[list[int]]:
+def node_numbers(asked: Iterable[Any], where: str, *graphs: tuple[int, Labels | None]) -> list[list[int]]:
     """Nodes of graphs, each of so many nodes and with ids or without; every one must be in one of them.
 
-    They are named with commas; `option` is where they were said.
+    `where` is what names them.
     """
-    names = [name.strip() for name in text.split(",")]
+    names = [str(name).strip() for name in asked]
     found = [_places(names, n, ids) for n, ids in graphs]
     for name, *numbers in zip(names, *found, strict=True):
         if all(number is None for number in numbers):
             n, ids = graphs[0]
-            some = [] if ids is None else [shortened(one, 40) for one in ids[:3].tolist()]
-            which = f"{', '.join(some)}, …" if some else f"0 to {n - 1}"
-            raise DataError(f"{option} names the node '{shortened(name)}', and the nodes are {which}.")
+            some = "" if ids is None else ", ".join(shortened(one, 40) for one in ids[:3].tolist())
+            which = f"{some}, …" if some else f"0 to {n - 1}"
+            raise DataError(f"{where} names the node '{shortened(name)}', and the nodes are {which}.")
     return [[number for number in numbers if number is not None] for numbers in found]

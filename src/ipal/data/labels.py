@@ -61,17 +61,13 @@ def labels_of(words: Sequence[str]) -> Labels:
     """
     is_there = [not is_missing(word) and _shortest(word) != str(UNLABELLED) for word in words]
     known = [_shortest(word) for word in truth_as_numbers(list(compress(words, is_there)))]
-    if known and all(WHOLE.fullmatch(word) for word in known):
-        numbers = np.full(len(words), UNLABELLED, dtype=np.int64)
-        numbers[is_there] = [int(word) for word in known]
-        check_labels(numbers)
-        return numbers
     fraction = next((word for word in known if NUMBER.fullmatch(word) and float(word) % 1), None)
     if fraction is not None and all(NUMBER.fullmatch(word) for word in known):
         raise DataError(f"A label is {shortened(fraction)}: classes are whole numbers or words, not fractions.")
-    names = np.full(len(words), NO_NAME, dtype=object)
-    names[is_there] = known
-    return names.astype(np.str_)
+    whole = bool(known) and all(WHOLE.fullmatch(word) for word in known)
+    labels: Labels = np.full(len(words), UNLABELLED if whole else NO_NAME, dtype=np.int64 if whole else object)
+    labels[is_there] = known
+    return labels if whole else labels.astype(np.str_)
 
 
 def _shortest(word: str) -> str:
@@ -94,20 +90,16 @@ def file_labels(y: NDArray[np.generic], n: int) -> Labels:
             codes = np.array([places.setdefault(value, len(places)) for value in y.tolist()], dtype=np.int64)
         except TypeError as error:
             raise DataError("A label is a list or the like: labels are whole numbers or text.") from error
-        return labels_of([written(value) for value in places])[codes]
-    numbers = whole_numbers(np.where(np.isnan(y), UNLABELLED, y) if y.dtype.kind == "f" else y)
-    if numbers is None:
+        labels: Labels | None = labels_of([written(value) for value in places])[codes]
+    else:
+        labels = whole_numbers(np.where(np.isnan(y), UNLABELLED, y) if y.dtype.kind == "f" else y)
+    if labels is None:
         raise DataError("The labels are not whole numbers or strings: number the classes 0, 1, 2, …")
-    check_labels(numbers)
-    return numbers
-
-
-def check_labels(y: NDArray[np.int64]) -> None:
-    """Refuse negative labels in a file, but for the one that says that there is none."""
-    if len(y) and y.min() < UNLABELLED:
+    if labels.dtype.kind == "i" and n and labels.min() < UNLABELLED:
         raise DataError(
-            f"A label is {y.min()}: number the classes 0, 1, 2, …, and write {UNLABELLED} where there is none."
+            f"A label is {labels.min()}: number the classes 0, 1, 2, …, and write {UNLABELLED} where there is none."
         )
+    return labels
 
 
 def checked_ids(ids: NDArray[np.generic], n: int) -> Labels:

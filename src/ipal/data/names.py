@@ -6,8 +6,6 @@ from pathlib import Path
 
 TABLES = (".csv", ".tsv", ".parquet")
 """How names of tables end: two of them, of nodes and of edges, are one graph."""
-SIZE = re.compile(r"\s*\w+\s*=")
-"""How one of several sizes begins, as in `synthetic:nodes=500,classes=3`."""
 
 
 def split_names(text: str) -> list[str]:
@@ -18,7 +16,7 @@ def split_names(text: str) -> list[str]:
     names: list[str] = []
     for part in text.split(","):
         last = names[-1] if names else ""
-        if (":" in last and SIZE.match(part)) or (is_table(last) and "," not in last and is_table(part)):
+        if (":" in last and re.match(r"\s*\w+\s*=", part)) or (is_table(last) and "," not in last and is_table(part)):
             names[-1] += f",{part.strip() if is_table(part) else part}"
         else:
             names.append(part.strip())

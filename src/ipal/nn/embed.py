@@ -14,7 +14,7 @@ from ipal.backend.attention import Edges, attention
 from ipal.backend.operators import LayerInput, of_rows, operators, picked, propagated_rows
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
-from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES, Norm, with_loops
+from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES, Norm, aggregation_rows, with_loops
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.nn.encoders import Encoder
@@ -68,7 +68,7 @@ class Piece(LayerInput):
     """Values times weights by the identity of the weights, shared by all pieces of a layer."""
 
     def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
-        rows = SparseMatrix.of(self.graph.aggregation_rows(self.begin, self.end, norm), self.device)
+        rows = SparseMatrix.of(aggregation_rows(self.graph.neighbours, norm, self.begin, self.end), self.device)
         z = self._projected(weight) if self.values is None else self.values
         sums = rows.matmul(z)
         return sums if self.values is None else sums @ weight

@@ -144,15 +144,15 @@ def extent(graph: Graph, nodes: int, edges: int) -> Extent:
     features = dense
     if isinstance(x, sp.csr_array):
         features, dense = int(8 * x.nnz * nodes / max(1, graph.num_nodes)), 0
-    copy = features + (8 if graph.is_weighted else 4) * edges + 8 * nodes
+    copy = features + (8 if graph.neighbours.weights is not None else 4) * edges + 8 * nodes
     return Extent(nodes, edges, copy, dense, operators_bytes(graph, nodes, edges))
 
 
 def held_bytes(graph: Graph) -> int:
     """Of the whole graph, as far as it is in memory and not mapped from files."""
-    x = graph.x
+    x, rows = graph.x, graph.neighbours
     parts = [x.data, x.indices, x.indptr] if isinstance(x, sp.csr_array) else [x]
-    parts += [part for part in (graph.indices, graph.indptr, graph.neighbours.weights) if part is not None]
+    parts += [part for part in (rows.indices, rows.indptr, rows.weights) if part is not None]
     return sum(part.nbytes for part in parts if not isinstance(part, np.memmap))
 
 

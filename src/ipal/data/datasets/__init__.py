@@ -57,15 +57,13 @@ def _one(name: str, folder: Path, undirected: bool) -> Dataset:
     entry = catalog.find(name, folder)
     if entry.make:
         return checked(name, _made(name, entry), entry, undirected=undirected)
-    # A file is known by its full path, so that a run finds it again from any folder.
-    known = entry.name if Path(entry.path).is_absolute() else name
     if folders.holds_graph(folder / entry.path):
-        return folders.open_folder(folder / entry.path, known, undirected=undirected)
+        return folders.open_folder(folder / entry.path, entry.name, undirected=undirected)
     try:
         raw = entry.read(folder / entry.path)
     except FileNotFoundError as error:
         raise DataError(catalog.how_to_get(name, entry, folder)) from error
-    return checked(known, raw, entry, undirected=undirected)
+    return checked(entry.name, raw, entry, undirected=undirected)
 
 
 def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool = True) -> Dataset:
@@ -126,8 +124,8 @@ def look(name: str, root: Path) -> dict[str, Any]:
     graph, there = dataset.graph, labelled(dataset.y)
     names, sizes = np.unique(dataset.y[there], return_counts=True)
     weights, x = graph.neighbours.weights, graph.x
-    alone = np.diff(graph.indptr) == 0
-    alone[graph.indices] = False
+    alone = np.diff(graph.neighbours.indptr) == 0
+    alone[graph.neighbours.indices] = False
     return facts | {
         "nodes": graph.num_nodes,
         "ids": None if dataset.ids is None else dataset.ids[:3].tolist(),

@@ -16,7 +16,7 @@ from typing import Any
 
 from ipal.data.datasets import builtin, readers
 from ipal.data.datasets.folders import holds_graph
-from ipal.data.datasets.readers import RawGraph, Reader, read_plain, write_plain
+from ipal.data.datasets.readers import RawGraph, read_plain, write_plain
 from ipal.data.datasets.tables import pair_in, read_tables
 from ipal.data.names import is_table, split_names
 from ipal.errors import DataError, did_you_mean, shortened
@@ -34,7 +34,7 @@ class DatasetEntry:
     """What it is, in a sentence."""
     path: str = ""
     """Of its file, under the data root."""
-    read: Reader = read_plain
+    read: Callable[[Path], RawGraph] = read_plain
     """Makes a `RawGraph` of the path of the file."""
     split: tuple[int, ...] | None = None
     """The benchmark's own split; None for the general rule."""
@@ -71,11 +71,6 @@ def graph_files(root: Path) -> dict[str, Path]:
     return {path.stem: path for path in sorted([*inside.glob("*.npz"), *inside.glob("*.graph")])}
 
 
-def all_names(root: Path) -> list[str]:
-    """Every name that `--dataset` takes, besides paths and what installed packages offer."""
-    return list(dict.fromkeys([*CATALOG.own, *graph_files(root)]))
-
-
 def names_in(text: str, root: Path) -> list[str]:
     """The graphs that a name stands for: one, or several separated by commas."""
     return [text] if text in graph_files(root) else split_names(text)
@@ -104,7 +99,8 @@ def find(name: str, root: Path) -> DatasetEntry:
                 f"The folder {path} holds no graph: put nodes.csv and edges.csv there (or .parquet), or write one with "
                 "'ipal data NAME --convert FOLDER'."
             )
-        return DatasetEntry(str(path), f"graph file {path.name}", str(path))  # absolute: itself under any root
+        # Known by its full path, which is itself under any root, so that a run finds it again from any folder.
+        return DatasetEntry(str(path), f"graph file {path.name}", str(path))
     how = "A file is given by its .npz path, a folder by its own with a slash, tables as nodes.csv,edges.csv."
     raise DataError(f"Unknown dataset '{name}'.{did_you_mean(name, [*CATALOG, *files])} {how}")
 

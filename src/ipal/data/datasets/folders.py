@@ -35,6 +35,7 @@ from ipal.system.documents import Record, read_json
 from ipal.system.files import aside, make_folder, write_atomically
 
 META, VERIFIED = "meta.json", ".verified.json"
+LABELS = ("<i8", "<U")
 AGAIN = "write the folder again with 'ipal data --convert'"
 
 
@@ -61,9 +62,9 @@ def holds_graph(path: Path) -> bool:
 
 def write_folder(path: Path, dataset: Dataset) -> None:
     """Write a graph aside, then rename the folder: it appears whole or not at all."""
-    graph, x = dataset.graph, dataset.graph.x
-    arrays: dict[str, Any] = {"indptr": graph.indptr, "indices": graph.indices, "y": dataset.y, **dataset.facts}
-    arrays |= {"edge_weight": graph.neighbours.weights, "ids": dataset.ids}
+    graph, x, rows = dataset.graph, dataset.graph.x, dataset.graph.neighbours
+    arrays: dict[str, Any] = {"indptr": rows.indptr, "indices": rows.indices, "edge_weight": rows.weights}
+    arrays |= {"y": dataset.y, "ids": dataset.ids, **dataset.facts}
     if isinstance(x, sp.csr_array):
         arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
     else:
@@ -132,7 +133,7 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
             f"{path} holds edges that run one way, or with another weight each way: write it again from its source "
             "without --directed, or take them as they are with --set protocol.edges=directed."
         )
-    y = _mapped(path, "y", "iU", None)
+    y = _mapped(path, "y", LABELS, None)
     n = len(y)
     columns = tuple(meta.columns)
     _fits(len(columns) in (0, meta.num_features), path / META)
@@ -144,13 +145,9 @@ def _open(path: Path, name: str, undirected: bool) -> Dataset:
         preprocessing=meta.preprocessing,
         remark=meta.remark,
         known_hash=meta.hash,
-        ids=_mapped(path, "ids", "iU", n) if _has(path, "ids") else None,
-        facts=checked_facts({fact: _mapped(path, fact, "i", n) for fact in FACTS if _has(path, fact)}, n),
+        ids=_found(path, "ids", LABELS, n),
+        facts=checked_facts({fact: _found(path, fact, "<i8", n) for fact in FACTS}, n),
     )
-
-
-def _has(path: Path, name: str) -> bool:
-    return isfile(path / f"{name}.npy")
 
 
 def _fits(is_so: Any, file: Path) -> None:
@@ -158,31 +155,36 @@ def _fits(is_so: Any, file: Path) -> None:
         raise DataError(f"{file} does not fit the other arrays of the folder: {AGAIN}.")
 
 
-def _mapped(path: Path, name: str, kinds: str, *shape: int | None, bits: int = 64) -> NDArray[Any]:
-    """An array of one of these kinds of numbers (or U, of strings) and of this shape; None is any size."""
+def _mapped(path: Path, name: str, types: str | tuple[str, ...], *shape: int | None) -> NDArray[Any]:
+    """An array of one of these types and of this shape; None is any size."""
     file = path / f"{name}.npy"
     try:
-        array = mapped(file, kinds)
+        array = mapped(file, "fiU")
     except (OSError, ValueError) as error:
         raise DataError(f"{file} is missing, damaged or cut short: {AGAIN}.") from error
     sizes = zip(array.shape, shape, strict=False)
     _fits(array.ndim == len(shape) and all(size in (None, found) for found, size in sizes), file)
-    _fits(array.dtype.kind == "U" or array.dtype.str == f"<{array.dtype.kind}{bits // 8}", file)
+    _fits(array.dtype.str.startswith(types), file)
     return array
+
+
+def _found(path: Path, name: str, types: str | tuple[str, ...], n: int) -> NDArray[Any] | None:
+    """An array of so many values, which may be missing."""
+    return _mapped(path, name, types, n) if isfile(path / f"{name}.npy") else None
 
 
 def _rows(path: Path, name: str, rows: int, entries: int) -> NDArray[np.int64]:
     """Where rows begin, with so many entries in all."""
-    starts = _mapped(path, name, "i", rows + 1)
+    starts = _mapped(path, name, "<i8", rows + 1)
     _fits(starts[0] == 0 and starts[-1] == entries and (np.diff(starts) >= 0).all(), path / f"{name}.npy")
     return starts
 
 
 def _neighbours(path: Path, n: int) -> Neighbours:
     """In range, ascending, no loops, weights positive: a chunk at a time."""
-    indices = _mapped(path, "indices", "i", None, bits=32)
+    indices = _mapped(path, "indices", "<i4", None)
     edges = len(indices)
-    weights = _mapped(path, "edge_weight", "f", edges, bits=32) if _has(path, "edge_weight") else None
+    weights = _found(path, "edge_weight", "<f4", edges)
     neighbours = Neighbours(_rows(path, "indptr", n, edges), indices, weights=weights)
     for rows, entries in neighbours.edge_chunks():
         in_range = ((entries >= 0) & (entries < n) & (entries != rows)).all()
@@ -193,9 +195,9 @@ def _neighbours(path: Path, n: int) -> Neighbours:
 
 def _features(path: Path, meta: Meta, n: int) -> Features:
     if not meta.sparse:
-        return _mapped(path, "x", "f", n, meta.num_features, bits=32)
-    values = _mapped(path, "x_values", "f", None, bits=32)
-    columns = _mapped(path, "x_indices", "i", len(values), bits=32)
+        return _mapped(path, "x", "<f4", n, meta.num_features)
+    values = _mapped(path, "x_values", "<f4", None)
+    columns = _mapped(path, "x_indices", "<i4", len(values))
     _fits(not len(columns) or (columns.min() >= 0 and columns.max() < meta.num_features), path / "x_indices.npy")
     starts = _rows(path, "x_indptr", n, len(values))
     return sp.csr_array((values, columns, smallest(np.asarray(starts))), shape=(n, meta.num_features))

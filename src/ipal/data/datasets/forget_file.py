@@ -4,8 +4,6 @@ other graph, whose training nodes are those with a label.
     train    one True or False a node: the training nodes; all that have a label where it is missing
     forget   one True or False a node: those that are to go (or said by number: see `read_departures`)
     new_y    one label a node, as y: what they should have been learned as (see `read_correction`)
-
-Plain arrays only; what the model makes of them is the learner's affair.
 """
 
 from collections.abc import Sequence
@@ -35,16 +33,12 @@ def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
         )
     marks = read_arrays(path, ["train", "forget", "new_y"]) if path.suffix == ".npz" and isfile(path) else {}
     n = dataset.graph.num_nodes
-    train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(dataset.y)
+    train, forget = (_mask(marks.get(name), name, n, path) for name in ("train", "forget"))
+    train = labelled(dataset.y) if train is None else train
     if not train.any():
         raise DataError(f"No node of {path} has a label, or its array train marks none: nothing was learned from it.")
-    return replace(
-        GraphData.of(dataset),
-        y=dataset.y,
-        train_mask=train,
-        forget_mask=_mask(marks["forget"], "forget", n, path) if "forget" in marks else None,
-        new_y=file_labels(marks["new_y"], n) if "new_y" in marks else None,
-    )
+    new_y = file_labels(marks["new_y"], n) if "new_y" in marks else None
+    return replace(GraphData.of(dataset), y=dataset.y, train_mask=train, forget_mask=forget, new_y=new_y)
 
 
 def new_since(graph: GraphData, before: GraphData) -> GraphData:
@@ -65,13 +59,12 @@ def read_departures(paths: Sequence[Path], which: str | None = None, *, undirect
             "forget, one True or False a node."
         )
     if which is not None:
-        named = node_numbers(which, "--which", *((one.num_nodes, one.ids) for one in graphs))
+        named = node_numbers(which.split(","), "--which", *((one.num_nodes, one.ids) for one in graphs))
         masks = [np.isin(np.arange(one.num_nodes), nodes) for one, nodes in zip(graphs, named, strict=True)]
-    else:
-        masks = [np.zeros(one.num_nodes, bool) if one.forget_mask is None else one.forget_mask for one in graphs]
-    if not any(mask.any() for mask in masks):
+        graphs = [replace(graph, forget_mask=mask) for graph, mask in zip(graphs, masks, strict=True)]
+    if not any(graph.forget_mask is not None and graph.forget_mask.any() for graph in graphs):
         raise DataError("No node is marked to be forgotten: nothing is to be done.")
-    return [replace(graph, forget_mask=mask) for graph, mask in zip(graphs, masks, strict=True)]
+    return graphs
 
 
 def read_correction(path: Path, *, undirected: bool = True) -> GraphData:
@@ -82,8 +75,8 @@ def read_correction(path: Path, *, undirected: bool = True) -> GraphData:
     return graph
 
 
-def _mask(values: NDArray[Any], name: str, n: int, path: Path) -> NDArray[np.bool_]:
-    if values.shape != (n,) or values.dtype != np.bool_:
+def _mask(values: NDArray[Any] | None, name: str, n: int, path: Path) -> NDArray[np.bool_] | None:
+    if values is not None and (values.shape != (n,) or values.dtype != np.bool_):
         found = f"{values.dtype} of the shape {tuple(values.shape)}"
         raise DataError(
             f"The array {name} of {path} must hold one True or False for each of the {n} nodes; this one holds {found}."

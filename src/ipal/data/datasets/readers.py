@@ -2,8 +2,9 @@
 
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,21 +47,14 @@ class RawGraph:
     """What each feature is, where that is known."""
 
 
-Reader = Callable[[Path], RawGraph]
-
-
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Those of the named arrays that an .npz file holds, or one clear sentence.
 
     Other arrays are not touched: the stock files also hold names of nodes and words, which are pickled.
     """
     unreadable = "it is not a readable .npz file: it is damaged, cut short or no .npz."
-
-    def allow(unpacked: int) -> None:
-        free_memory.need(
-            unpacked, "it", "keep features sparse, or convert it on a larger machine with 'ipal data --convert'"
-        )
-
+    instead = "keep features sparse, or convert it on a larger machine with 'ipal data --convert'"
+    allow = partial(free_memory.need, what="it", instead=instead)
     try:
         with open_plain(path) as file:
             return read_npz(file, set(names).__contains__, allow, unreadable, kinds="fiubcU")
@@ -72,7 +66,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         raise type(error)(f"{path}: {error}") from error
 
 
-def need(arrays: dict[str, NDArray[Any]], names: list[str], path: Path) -> list[NDArray[Any]]:
+def need(arrays: dict[str, NDArray[Any]], names: Sequence[str], path: Path) -> list[NDArray[Any]]:
     missing = [name for name in names if name not in arrays]
     if missing:
         raise DataError(f"{path} lacks the array(s) {', '.join(missing)}: it holds {', '.join(arrays) or 'none'}.")
@@ -104,17 +98,13 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
 
     As in PyTorch Geometric's loader, features become 0/1: the files hold word counts.
     """
-    adj = ["adj_data", "adj_indices", "adj_indptr", "adj_shape"]
-    attr = ["attr_data", "attr_indices", "attr_indptr", "attr_shape"]
-    arrays = read_arrays(path, [*adj, *attr, "labels"])
-    adjacency = csr(need(arrays, adj, path), path).tocoo()
-    x = csr(need(arrays, attr, path), path)
+    names = [f"{matrix}_{part}" for matrix in ("adj", "attr") for part in ("data", "indices", "indptr", "shape")]
+    *parts, y = need(read_arrays(path, [*names, "labels"]), [*names, "labels"], path)
+    adjacency, x = csr(parts[:4], path).tocoo(), csr(parts[4:], path)
     if not np.isfinite(x.data).all():
         raise DataError(f"{path}: the features hold NaN or infinite values: replace them before use.")
-    x = x.astype(np.float32)
     x.data = (x.data > 0).astype(np.float32)
     x.eliminate_zeros()
-    (y,) = need(arrays, ["labels"], path)
     return RawGraph(np.stack(adjacency.coords), y, x, "features made 0/1, as the stock loader does")
 
 
@@ -125,7 +115,14 @@ OF_PARTS = ("edge_weight", "ids", *FACTS)
 def read_plain(path: Path) -> RawGraph:
     """Plain arrays: `edge_index`, `y`, features as `x` or as `SPARSE`, `edge_weight`, `ids`, and `FACTS`."""
     arrays = read_arrays(path, ["edge_index", "y", "x", *OF_PARTS, *SPARSE])
-    x = _plain_features(arrays, path)
+    x: Features | None = None
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        if "x" in arrays:
+            if arrays["x"].dtype.kind not in "fiub":
+                raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
+            x = np.ascontiguousarray(arrays["x"], dtype=np.float32)
+        elif not arrays.keys().isdisjoint(SPARSE):
+            x = csr(need(arrays, SPARSE, path), path).astype(np.float32)
     if x is not None:
         arrays.setdefault("y", np.full(x.shape[0], UNLABELLED))
     edges, y = need(arrays, ["edge_index", "y"], path)
@@ -152,23 +149,12 @@ def read_citeseer(path: Path) -> RawGraph:
     return replace(raw, y=np.where(empty, UNLABELLED, raw.y))
 
 
-def _plain_features(arrays: dict[str, NDArray[Any]], path: Path) -> Features | None:
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-        if "x" in arrays:
-            if arrays["x"].dtype.kind not in "fiub":
-                raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
-            return np.ascontiguousarray(arrays["x"], dtype=np.float32)
-        if any(name in arrays for name in SPARSE):
-            return csr(need(arrays, list(SPARSE), path), path).astype(np.float32)
-    return None
-
-
 def read_ogb(folder: Path) -> RawGraph:
     """The raw csv.gz files of an OGB node data set; its own cache is pickled and not touched."""
     edges = _read_csv(folder / "edge.csv.gz", np.int64).T
     x = _read_csv(folder / "node-feat.csv.gz", np.float32)
     y = _read_csv(folder / "node-label.csv.gz", np.int64).reshape(-1)
-    return RawGraph(edges, y, np.atleast_2d(x), "features as in the file")
+    return RawGraph(edges, y, x, "features as in the file")
 
 
 def _read_csv(path: Path, dtype: type) -> NDArray[Any]:
@@ -195,5 +181,4 @@ def read_reddit(folder: Path) -> RawGraph:
     position[kept] = np.arange(len(kept), dtype=np.int32)
     edges = position[ends]
     edges = edges[:, (edges >= 0).all(axis=0)]
-    features = np.ascontiguousarray(x[kept], dtype=np.float32)
-    return RawGraph(edges, y[kept], features, "features as in the file, 41st class dropped")
+    return RawGraph(edges, y[kept], x[kept].astype(np.float32), "features as in the file, 41st class dropped")

@@ -11,8 +11,8 @@ CSV: commas, semicolons or tabs; UTF-8; names of columns in the first line.
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ipal.data.dataset import FACTS
 from ipal.data.datasets.readers import RawGraph
-from ipal.data.feature_names import BETWEEN, category
+from ipal.data.feature_names import BETWEEN
 from ipal.data.labels import WHOLE, is_missing, truth_as_numbers, written
 from ipal.data.names import TABLES
 from ipal.errors import DataError, say_unused, shortened
@@ -65,14 +65,21 @@ class Table:
     delimiter: str = ""
     """Of a CSV file, whose numbers are texts; between semicolons 1.5 may be written 1,5."""
 
-    def __post_init__(self) -> None:
-        sizes = {name: len(values) for name, values in self.columns.items()}
+    @classmethod
+    def of(cls, where: str, given: Iterable[tuple[str, Any]], delimiter: str = "") -> "Table":
+        """Those columns that have a name, checked."""
+        columns: dict[str, Any] = {}
+        for name, values in given:
+            if name in columns:
+                raise DataError(f"{where} has two columns called {shortened(name)}: give each a name of its own.")
+            if name:
+                columns[name] = values
+            else:
+                say_unused(f"a column without a name in {where}")
+        sizes = {name: len(values) for name, values in columns.items()}
         if len(set(sizes.values())) > 1:
-            raise DataError(f"The columns of {self.where} have different lengths: {sizes}.")
-
-    @property
-    def rows(self) -> int:
-        return len(next(iter(self.columns.values()), ()))
+            raise DataError(f"The columns of {where} have different lengths: {sizes}.")
+        return cls(where, columns, delimiter)
 
     def words(self, name: str) -> list[str]:
         """A column as texts, even where it looks like numbers."""
@@ -91,10 +98,12 @@ class Table:
         """A column as numbers where all are, else as texts."""
         values = self.columns[name]
         if self.delimiter:
-            try:
-                return _numbers_of_text(values, comma=self.delimiter == ";")
-            except ValueError:
-                return self.words(name)
+            comma = self.delimiter == ";"
+            numbers = ("nan" if is_missing(cell) else cell.replace(",", ".") if comma else cell for cell in values)
+            with suppress(ValueError):
+                if not any("_" in cell for cell in values):  # which Python reads over
+                    return np.fromiter(map(float, numbers), dtype=np.float64)
+            return self.words(name)
         kind = getattr(getattr(values, "dtype", None), "kind", "O")
         if kind in "fiub":
             is_pandas = hasattr(values, "isna")
@@ -118,14 +127,6 @@ class Table:
         )
 
 
-def _numbers_of_text(cells: Sequence[str], *, comma: bool) -> NDArray[np.float64]:
-    """A ValueError where not all are."""
-    if any("_" in cell for cell in cells):  # which Python reads over
-        raise ValueError
-    numbers = ("nan" if is_missing(cell) else cell.replace(",", ".") if comma else cell for cell in cells)
-    return np.fromiter(map(float, numbers), dtype=np.float64)
-
-
 # ---------------------------------------------------------------------- files
 
 
@@ -137,15 +138,6 @@ def read_table(path: Path) -> Table:
             return read(file, path.name)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): give a CSV or Parquet file.") from error
-
-
-def _named(names: Sequence[str], where: str) -> list[str]:
-    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
-    if twice:
-        raise DataError(f"{where} has two columns called {shortened(twice)}: give each column a name of its own.")
-    if "" in names:
-        say_unused(f"a column without a name in {where}")
-    return [name for name in names if name]
 
 
 def _read_csv(file: BinaryIO, where: str) -> Table:
@@ -172,8 +164,7 @@ def _read_csv(file: BinaryIO, where: str) -> Table:
         raise DataError(f"{where} is no text in UTF-8: save it again as CSV in UTF-8.") from error
     except csv.Error as error:
         raise DataError(f"{where} is no sound CSV file ({error}): save it again as CSV.") from error
-    kept = _named(names, where)
-    return Table(where, {name: column for name, column in zip(names, columns, strict=True) if name in kept}, delimiter)
+    return Table.of(where, zip(names, columns, strict=True), delimiter)
 
 
 def _read_parquet(file: BinaryIO, where: str) -> Table:
@@ -184,15 +175,15 @@ def _read_parquet(file: BinaryIO, where: str) -> Table:
     try:
         source = parquet.ParquetFile(file)
         groups = map(source.metadata.row_group, range(source.metadata.num_row_groups))
-        names = _named(source.schema_arrow.names, where)
         # As many values as it claims to hold, of all its columns.
         claimed = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
         free_memory.need(16 * claimed, where, SMALLER)
-        read = source.read(columns=names)
+        read = source.read()
         read.validate(full=True)
-        return Table(where, {name: read[name].to_numpy() for name in names})
+        columns = [column.to_numpy() for column in read.columns]
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         raise DataError(f"{where} is damaged or no Parquet file: write it again.") from error
+    return Table.of(where, zip(read.column_names, columns, strict=True))
 
 
 # ---------------------------------------------------------------------- a graph
@@ -243,9 +234,9 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     """The graph that two tables say."""
     mine = roles.of(nodes, OF_NODES, ("id",))
     theirs = roles.of(edges, OF_EDGES, ("source", "target"))
-    if nodes.rows == 0:
-        raise DataError(f"{nodes.where} has no rows: it needs one for each node.")
     words = nodes.words(mine["id"])
+    if not words:
+        raise DataError(f"{nodes.where} has no rows: it needs one for each node.")
     place = {word: row for row, word in enumerate(words)}
     if "" in place:
         raise DataError(f"Row {words.index('') + 1} of {nodes.where} has no id: every node needs one.")
@@ -255,12 +246,12 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
                 f"Rows {row + 1} and {place[word] + 1} of {nodes.where} are both '{shortened(word)}': keep one."
             )
     ids = np.array(words, dtype=np.int64 if all(WHOLE.fullmatch(word) for word in words) else np.str_)
-    y = nodes.words(mine["label"]) if "label" in mine else [""] * nodes.rows
+    y = nodes.words(mine["label"]) if "label" in mine else [""] * len(words)
     others = [name for name in nodes.columns if name not in mine.values()]
     chosen = others if roles.features is None else roles.features
     if lacking := {*chosen} - {*others}:
         raise DataError(f"{nodes.where} has no column {min(lacking)} for features: it has {_listed(others)}.")
-    x, columns = _features([name for name in others if name in chosen], nodes)
+    x, columns = _features([name for name in others if name in chosen], nodes, len(words))
     return RawGraph(
         edges=np.array([_ends(place, edges, theirs[end], nodes.where) for end in ("source", "target")], dtype=np.int64),
         y=np.array(y, dtype=object),
@@ -283,31 +274,29 @@ def _ends(place: Mapping[str, int], edges: Table, name: str, where: str) -> list
     return [place[word] for word in words]
 
 
-def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
+def _features(chosen: Sequence[str], nodes: Table, n: int) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
     """Features side by side, and what each column of them is."""
     names: list[str] = []
-    ones: list[list[int]] = []
-    numbers: list[tuple[int, NDArray[np.float64]]] = []
+    parts: list[tuple[Any, Any]] = []  # where in the table of features, and what
     for name in chosen:
         column = _complete(name, nodes)
         if isinstance(column, list):
             place = {word: at for at, word in enumerate(sorted({*column}), len(names))}
-            names += [category(name, word) for word in place]
-            ones.append([place[word] for word in column])
+            names += [f"{name}{BETWEEN}{word}" for word in place]
+            parts.append(((range(n), [place[word] for word in column]), 1))
         else:
-            numbers.append((len(names), column.reshape(nodes.rows, -1)))
+            values = column.reshape(n, -1)
+            parts.append((np.s_[:, len(names) : len(names) + values.shape[1]], values))
             names += [name] if column.ndim == 1 else [f"{name}[{at}]" for at in range(column.shape[1])]
     if not names:
         return None, ()
     if len({*names}) < len(names):
         raise DataError(f"{nodes.where} has two features of the same name: rename columns that end like vector[0].")
-    free_memory.need(4 * nodes.rows * len(names), f"The features of {nodes.where}", "leave columns out")
-    x = np.zeros((nodes.rows, len(names)), dtype=np.float32)
-    for places in ones:
-        x[np.arange(nodes.rows), places] = 1
+    free_memory.need(4 * n * len(names), f"The features of {nodes.where}", "leave columns out")
+    x = np.zeros((n, len(names)), dtype=np.float32)
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-        for begin, values in numbers:
-            x[:, begin : begin + values.shape[1]] = values
+        for where, values in parts:
+            x[where] = values
     return x, tuple(names)
 
 

@@ -41,8 +41,6 @@ class Online(TaskStream):
         sigma: float = Field(0.0, ge=0, le=1e9)
         """Width of the overlap of tasks, in batches; 0 for none."""
 
-    settings: Settings
-
     def __init__(self, *arguments: Any) -> None:
         """Decide also which node comes in which batch."""
         super().__init__(*arguments)
@@ -70,12 +68,11 @@ class Online(TaskStream):
     @property
     def revisits(self) -> bool:
         """A batch that is blurred is attached to earlier nodes of each of its tasks."""
-        return self.settings.sigma > 0 and self.settings.hops > 0
+        return bool(self.settings.sigma and self.settings.hops)
 
     @property
     def batches(self) -> list[int]:
-        batches: list[int] = np.diff(self.starts).tolist()
-        return batches
+        return list(map(int, np.diff(self.starts)))
 
     def batch(self, index: int, number: int) -> Task:
         b = int(self.starts[index]) + number
@@ -106,7 +103,7 @@ class Online(TaskStream):
         return reached
 
     def is_tested_after(self, index: int, number: int) -> bool:
-        total, points = int(self.starts[-1]), self.settings.points
+        total, points = int(self.starts[-1]), int(self.settings.points)
         b = int(self.starts[index]) + number
         return (b + 1) * points // total > b * points // total
 

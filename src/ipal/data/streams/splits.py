@@ -35,17 +35,17 @@ def order_classes(y: Labels, protocol: ProtocolConfig, seed: int) -> list[Label]
     return list(protocol.class_order)
 
 
-def cut_classes(order: list[Label], split: tuple[int, ...]) -> list[list[Label]]:
-    """Consecutive groups of the sizes of `split`."""
-    if not split or any(size < 1 for size in split) or sum(split) != len(order):
+def tasks_of_classes(number: int, split: tuple[int, ...] | None) -> NDArray[np.int64]:
+    """The task of each of so many classes: consecutive groups of the sizes of `split`."""
+    default = default_split(number)
+    split = default if split is None else split
+    if not split or any(size < 1 for size in split) or sum(split) != number:
         sizes = "+".join(map(str, split))
         raise DataError(
-            f"The split {sizes or '(none)'} adds up to {sum(split)} classes, but the graph has {len(order)}: "
-            f"pass --split with sizes that add up to {len(order)}, for example "
-            f"{','.join(map(str, default_split(len(order))))}."
+            f"The split {sizes or '(none)'} adds up to {sum(split)} classes, but the graph has {number}: "
+            f"pass --split with sizes that add up to {number}, for example {','.join(map(str, default))}."
         )
-    ends = np.cumsum(split)
-    return [order[end - size : end] for size, end in zip(split, ends, strict=True)]
+    return np.repeat(np.arange(len(split)), split)
 
 
 def cut_evenly(groups: Labels, value: NDArray[np.integer], parts: int) -> NDArray[np.int64]:

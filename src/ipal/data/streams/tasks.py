@@ -23,10 +23,9 @@ from ipal.data.streams.splits import (
     VALIDATION,
     assign_parts,
     at_most,
-    cut_classes,
     cut_evenly,
-    default_split,
     order_classes,
+    tasks_of_classes,
 )
 from ipal.data.task import LabelledNodes, Task, TestSplit
 from ipal.errors import DataError
@@ -34,8 +33,6 @@ from ipal.system.memory_budget import Budget
 
 SHOTS = 5
 """Place of the seed of a random draw, after those of online.py."""
-DOMAINS = 3
-"""Domains by degree, where their number is not set."""
 
 
 class TaskStream:
@@ -73,7 +70,8 @@ class TaskStream:
         """Most labelled nodes of a class in each task after the first; further training nodes stay in the graph without
         a role. None: all."""
 
-    settings: Settings
+    settings: Any
+    """Those of the run: a value of the stream's own `Settings`."""
     classes: Sequence[Sequence[Label]]
     """The labels of each task. A class may be in several tasks."""
     budget: Budget | None = None
@@ -136,9 +134,8 @@ class TaskStream:
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         """The task of every node; here that of its class. `order` are the classes as they are to be learned."""
         task_of = np.full(len(self.y), -1, dtype=np.int64)
-        groups = cut_classes(order, default_split(len(order)) if split is None else split)
-        for index, classes in enumerate(groups):
-            task_of[np.isin(self.y, classes)] = index
+        for label, task in zip(order, tasks_of_classes(len(order), split), strict=True):
+            task_of[self.y == label] = task
         return task_of
 
     @property
@@ -267,8 +264,7 @@ class TaskStream:
             # One and the same for all streams of a graph, as those of other seeds.
             known = self.graph.derived("parts", None, weakref.WeakValueDictionary[bytes, Graph])
             digest = hashlib.sha256(nodes.tobytes()).digest()
-            if (part := known.get(digest)) is None:
-                part = known[digest] = self.graph.induced(nodes, self.budget)
+            part = known[digest] = known.get(digest) or self.graph.induced(nodes, self.budget)
             self._graphs[key] = part, nodes
         return self._graphs[key]
 
@@ -292,8 +288,6 @@ class TimeIncremental(TaskStream):
     class Settings(TaskStream.Settings):
         periods: int = Field(5, ge=2, le=1000)
         """Number of periods."""
-
-    settings: Settings
 
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         time = self.facts.get("time")
@@ -326,12 +320,10 @@ class DomainIncremental(TaskStream):
         parts: Annotated[int, Field(ge=2, le=1000)] | None = None
         """Number of domains. None: those of the dataset, or without any, three by number of neighbours."""
 
-    settings: Settings
-
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         asked, domain = self.settings.parts, self.facts.get("domain")
         if domain is None:
-            return cut_evenly(self.y, np.diff(self.graph.indptr), asked or DOMAINS)
+            return cut_evenly(self.y, np.diff(self.graph.neighbours.indptr), asked or 3)
         numbers, which = np.unique(domain, return_inverse=True)
         if len(numbers) < 2 or asked not in (None, len(numbers)):
             raise DataError(
@@ -350,8 +342,6 @@ class GraphSequence(TaskStream):
         first: Literal["seed"] | Annotated[int, Field(ge=0, lt=MOST_TASKS)] = 0
         """Place, from 0, of the graph that comes first; the others follow in turn. seed: the run's seed says which, in
         turn, so that as many seeds as there are graphs make all rotations."""
-
-    settings: Settings
 
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         domains, which = np.unique(self.facts.get("domain", [0]), return_inverse=True)
@@ -385,8 +375,6 @@ class Returning(TaskStream):
         """Number of tasks."""
         times: int = Field(2, ge=1, le=1000)
         """How often a class comes, at equal distances, as far as tasks are left."""
-
-    settings: Settings
 
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None) -> NDArray[np.int64]:
         parts, times = self.settings.parts, self.settings.times

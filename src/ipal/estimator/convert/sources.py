@@ -95,7 +95,7 @@ def graph_from(
     if edges is not None and all(isinstance(one, str | os.PathLike) for one in (graph, edges)):
         raw = read_tables(Path(graph), Path(edges), roles)
     elif edges is not None:
-        tables = Table("the table of nodes", _columns(graph)), Table("the table of edges", _columns(edges))
+        tables = Table.of("the table of nodes", _columns(graph)), Table.of("the table of edges", _columns(edges))
         raw = assembled(*tables, roles)
     elif "networkx" in packages:
         raw = _of_networkx(graph, roles)
@@ -115,21 +115,15 @@ def _roles(said: dict[str, Any], features: Any) -> Roles:
     return Roles(said, features)
 
 
-def _columns(table: Any) -> dict[str, Any]:
-    """The columns of a table in memory, by name; an index with a name is one."""
+def _columns(table: Any) -> list[tuple[str, Any]]:
+    """The columns of a table in memory, with their names; an index with a name is one."""
     if isinstance(table, Mapping) and not is_sparse(table):
-        pairs = [(str(name), _column(values, str(name))) for name, values in table.items()]
-    elif hasattr(table, "columns"):
+        return [(str(name), _column(values, str(name))) for name, values in table.items()]
+    if hasattr(table, "columns"):
         index = getattr(table, "index", None)
-        pairs = [] if getattr(index, "name", None) is None else [(str(table.index.name), index)]
-        pairs += [(str(name), table[name]) for name in table.columns]
-    else:
-        raise DataError(f"A table cannot be made of a {type(table).__name__}: pass {READS}.")
-    names = [name for name, _ in pairs]
-    if len({*names}) < len(names):
-        twice = max(names, key=names.count)
-        raise DataError(f"A table has two columns called {shortened(twice)}: give each a name of its own.")
-    return dict(pairs)
+        named = [] if getattr(index, "name", None) is None else [(str(table.index.name), index)]
+        return named + [(str(name), table[name]) for name in table.columns]
+    raise DataError(f"A table cannot be made of a {type(table).__name__}: pass {READS}.")
 
 
 def _column(values: Any, name: str) -> Any:

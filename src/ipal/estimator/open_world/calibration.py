@@ -193,7 +193,8 @@ def own_shares(graph: Graph) -> Tensor:
 
 
 def _with_loops(graph: Graph) -> tuple[sp.csr_array, np.ndarray]:
-    matrix = graph.adjacency.astype(np.float64) + sp.eye_array(graph.num_nodes, format="csr")
+    edges = graph.neighbours.matrix(0, graph.num_nodes, np.ones(graph.num_edges))
+    matrix = edges + sp.eye_array(graph.num_nodes, format="csr")
     return matrix, np.diff(matrix.indptr).astype(np.float64)
 
 

@@ -47,7 +47,7 @@ def attention_length_gradient(a: Tensor, starts: Tensor) -> Tensor:
 
 def attention_gradient(h: Tensor, graph: Graph, edges: SparseMatrix) -> Tensor:
     """Derivative of the mean squared attention length with respect to `h`: two products with one matrix."""
-    weights = torch.from_numpy(graph.with_loops.data).to(h.device) if graph.is_weighted else None
+    weights = torch.from_numpy(graph.with_loops.data).to(h.device) if graph.neighbours.weights is not None else None
     a = attention(h, h, edges.indices, edges.indptr, weights)
     by_score, t = replace(edges, values=attention_length_gradient(a, edges.indptr)), h.tanh()
     return (by_score.matmul(t) + by_score.transposed().matmul(h) * (1 - t.square())) / graph.num_nodes
