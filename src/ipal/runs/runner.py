@@ -23,6 +23,7 @@ from ipal.engine.trainer import finished
 from ipal.errors import NonFiniteError, StoreError
 from ipal.estimator import files
 from ipal.estimator.display import in_words
+from ipal.estimator.history import fingerprint
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
 from ipal.evaluation.evaluate import evaluate_all, evaluate_before
@@ -137,6 +138,8 @@ def run_by_epochs(
                         if watch.model is None or watch.model.state is not state:
                             watch.model = dataclasses.replace(learning.model, state=state)
                         watch.epoch(terms)
+                        if progress.epoch == learner.epochs:
+                            fingerprint(learning.task)  # kept until it is asked for: a GPU still takes its steps
                     yield
                     clock = time.perf_counter()
                 watch.look()
