@@ -38,7 +38,7 @@ WARM = (
     *(
         "ipal.trackers.record",
         "ipal.data.datasets.forget_file",
-        "ipal.deploy.serving.questions",
+        "ipal.deploy.serving.served",
     ),
     *(
         "ipal.deploy.export",

@@ -233,7 +233,7 @@ def _read_run(case: Case, folder: Path) -> None:
         lambda: _command("show", folder, "--json"),
         lambda: _command("list", "runs", "--runs", folder.parent),
         lambda: _command("resume", folder),
-        lambda: read_run(run).as_plain(),
+        lambda: read_run(run).result.model_dump(),
         lambda: read(run),
         lambda: (run.config(), run.environment(), run.history(), run.confusion(), run.data_root()),
     ]

@@ -57,7 +57,7 @@ LONG = (
     Long("report --html", ("report", "third", "--html", "-o", "page.html"), "page.html", needs=("jinja2",)),
     Long(
         "export",
-        ("export", "third", "-o", "out.onnx", "--force", "--graphs", "2"),
+        ("export", "third", "-o", "out.onnx", "--force"),
         "out.onnx",
         needs=("onnx", "onnxruntime"),
     ),

@@ -1,8 +1,9 @@
 """What every method must do, as checks that can be run over any of them: `ipal.check_method(YourMethod)`."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,9 @@ def check_saved_and_loaded(make: Make) -> None:
     """A loaded model predicts the same, and learns the next task to the same numbers."""
     data, more = task(0, 1), task(2, 3)
     learner = make().partial_fit(data)
-    other = copy.deepcopy(learner)  # by way of the bytes of a file
+    with TemporaryDirectory() as folder:
+        learner.save(Path(folder) / "model")
+        other = type(learner).load(Path(folder) / "model")
     assert np.array_equal(other.predict_proba(data), learner.predict_proba(data)), "loaded, it predicts otherwise"
     assert kept(other.partial_fit(more)) == kept(learner.partial_fit(more)), "loaded, it learns otherwise"
 

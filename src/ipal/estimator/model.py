@@ -201,16 +201,10 @@ class Model:
 
     def usual_margins(self) -> UsualMargins:
         """Margins of nodes of each class by what is kept of it."""
-        known, logs = self.method.usual_margins(self.state.memory), self.mean_logs()
-        if known is not None:
+        if (known := self.method.usual_margins(self.state.memory)) is not None:
             return known
-        classes = len(self.labels)
+        logs, classes = self.method.mean_logs(self.state.memory), len(self.labels)
         return UsualMargins(torch.zeros(classes), torch.ones(classes)) if logs is None else usual_by_means(logs)
-
-    def mean_logs(self) -> Tensor | None:
-        """Logarithms of probabilities of class means, (classes, classes); None where none are kept."""
-        logs = self.method.mean_logs(self.state.memory)
-        return None if logs is None else logs.double().cpu()
 
     def novelty(self, scores: Tensor, graph: Graph, rows: Tensor | None = None) -> Tensor:
         """How unlike all known classes nodes are, by their scores (see `Method.novelty`).

@@ -13,8 +13,8 @@ use `embeddings`, `products`, `lengths`, `rows` and `by_rows` of `Compute` alone
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -118,6 +118,14 @@ class TaskContext:
         Tensor of shape (n_nodes, width)
         """
         return self.compute.embeddings(network, self.task)
+
+
+Extended = TypeVar("Extended", bound=TaskContext)
+
+
+def extended(kind: type[Extended], context: TaskContext, **more: Any) -> Extended:
+    """A context of another kind, by what it adds."""
+    return kind(**{field.name: getattr(context, field.name) for field in fields(context)}, **more)
 
 
 class Outputs(NamedTuple):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ipal.config import Draws, NonNegative, Positive, TrainConfig
 from ipal.errors import DataError
-from ipal.methods.base import Batch, Network, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Space, TaskContext, Terms, extended
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, node_cross_entropy
 from ipal.methods.shared.gaussians import GaussianMemory
 from ipal.nn.cholesky import shifted_cholesky
@@ -86,7 +86,7 @@ class EFC(HeadClassifier):
         roots, failed = shifted_cholesky(memory.covariance[context.old], self.ridge, "the covariances of old classes")
         if failed:
             raise DataError(f"A covariance has no square root with efc.ridge={self.ridge:g}: set a larger one.")
-        return EFCContext(**vars(context.with_before()), roots=roots)
+        return extended(EFCContext, context.with_before(), roots=roots)
 
     def loss(self, network: Network, memory: Any, batch: Batch, context: EFCContext, rng: torch.Generator) -> Terms:
         f, labels, head = network.encoder(batch.graph), context.labels[batch.positions], network.classifier

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ipal.backend.checks import check_same, require
 from ipal.config import TrainConfig
-from ipal.methods.base import Batch, Network, Parameters, Space, TaskContext, Terms
+from ipal.methods.base import Batch, Network, Parameters, Space, TaskContext, Terms, extended
 from ipal.methods.ipal import IPAL, IPALContext
 from ipal.methods.shared.prototypes import HasPrototypes, PrototypeMemory, pooled_mean
 from ipal.nn import losses as eq
@@ -84,7 +84,7 @@ class OnlineIPAL(IPAL):
     def prepare(self, memory: Any, context: TaskContext) -> OnlineContext:
         base, known = super().prepare(memory.prototypes, context), memory.prototypes.padded(context.classes)
         base = replace(base, held=eq.OldPrototypes.of(memory.prototypes.mean))
-        return OnlineContext(**vars(base), known=known.of(context.current))
+        return extended(OnlineContext, base, known=known.of(context.current))
 
     def loss(self, network: Network, memory: Any, batch: Batch, context: IPALContext, rng: torch.Generator) -> Terms:
         share = eq.unseen_share(len(memory.mean), len(context.old))

@@ -306,7 +306,7 @@ def own_margins(logs: Tensor, labels: Tensor, usual: UsualMargins) -> Tensor:
 
 def usual_by_means(logs: Tensor) -> UsualMargins:
     """Margins of nodes grow with that of the mean of their class, whose logarithms of probabilities are given."""
-    own = margins(logs.double()).diagonal()
+    own = margins(logs.double().cpu()).diagonal()
     return UsualMargins(torch.zeros_like(own), own.clamp_min(LEAST))
 
 
@@ -315,14 +315,14 @@ def fewer_rivals(model: Model, logs: Tensor, labels: Tensor) -> Tensor | None:
 
     Classes of earlier tasks have more rivals by now. What more rivals do is measured where nodes are there to be asked.
     """
-    means, current = model.mean_logs(), torch.unique(labels)
+    means, current = model.method.mean_logs(model.state.memory), torch.unique(labels)
     old = torch.tensor([c for c in range(logs.shape[1]) if c not in set(current.tolist())])
     if means is None or len(old) < 2:
         return None
     found = torch.empty(len(labels), dtype=torch.float64)
     for number, c in enumerate(current.tolist()):
         among = torch.cat([torch.tensor([c]), old[torch.arange(len(old)) != number % len(old)]])
-        usual, here = usual_by_means(means[among][:, among]), labels == c
+        usual, here = usual_by_means(means.cpu()[among][:, among]), labels == c
         found[here] = margins(logs[here][:, among])[:, 0] / usual.spread[0]
     return found
 

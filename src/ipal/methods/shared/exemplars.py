@@ -70,23 +70,25 @@ class StoredTasks:
         require(bool(self.tasks) or not whole, "it keeps no node")
 
 
-class OfEveryClass:
-    """A memory whose one field is a task with nodes of every class; None before the first task."""
-
-    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        """Refuse nodes that are not of all classes; their labels are known to be numbers of these."""
-        (kept,) = vars(self).values()
-        known = 0 if kept is None else len(np.unique(kept.labels))
-        require(known == classes or not whole, "it does not keep nodes of every class")
+def check_every_class(kept: Task | None, classes: int, whole: bool) -> None:
+    """Refuse nodes that are not of all classes; their labels are known to be numbers of these."""
+    known = 0 if kept is None else len(np.unique(kept.labels))
+    require(known == classes or not whole, "it does not keep nodes of every class")
 
 
 @dataclass(frozen=True, eq=False)
-class NodeBuffer(OfEveryClass):
+class NodeBuffer:
     buffer: Task | None
     """nodes of old classes, without edges"""
 
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        check_every_class(self.buffer, classes, whole)
+
 
 @dataclass(frozen=True, eq=False)
-class AllTasks(OfEveryClass):
+class AllTasks:
     data: Task | None
     """all nodes, edges and labels of all tasks so far"""
+
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        check_every_class(self.data, classes, whole)

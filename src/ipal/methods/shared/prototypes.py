@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ipal.backend.checks import check_counts, require
 from ipal.config import Positive
-from ipal.methods.base import Network, Space, TaskContext, Trained
+from ipal.methods.base import Network, Space, TaskContext, Trained, extended
 from ipal.nn.losses import unit
 
 
@@ -161,7 +161,7 @@ class PrototypeContext(TaskContext):
         weights = members * torch.from_numpy(importance).to(context.labels.device)
         shares = (weights / weights.sum(dim=1, keepdim=True)).float()
         places = torch.searchsorted(context.current, context.labels)
-        return cls(**vars(context), places=places, members=members, weights=shares, **more)
+        return extended(cls, context, places=places, members=members, weights=shares, **more)
 
     def prototypes(self, f: Tensor, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
         """Online prototypes of the current classes (Eq. 4), and which of current and old ones are absent.
