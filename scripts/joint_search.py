@@ -58,7 +58,7 @@ def validated(data: Dataset, settings: Mapping[str, Any], seed: int, device: str
         now = config if index == last else untrained
         learning = begin_learning(now, replace(model, config=now), stream.task(index), runtime)
         model = learning.finish(finished(learning.epochs()))
-    rows = [evaluate(model, run.stream.test_splits(last), run.config.protocol.accuracy) for run in runs]
+    rows = [evaluate([model], run.stream.test_splits(last), run.config.protocol.accuracy)[0] for run in runs]
     return {graph: float(np.mean(row.validation)) for graph, row in zip(TEST_GRAPHS, rows, strict=True)}
 
 

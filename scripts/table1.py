@@ -98,7 +98,7 @@ def learned(runs: Mapping[str, Any]) -> dict[str, Any]:
         learning = begin_learning(now, model, run.stream.task(index), runtime)
         model = learning.finish(finished(learning.epochs()))
         for graph, of_graph in runs.items() if index == last or not keeps_all else ():
-            rows[graph].append(evaluate(model, of_graph.stream.test_splits(index), "balanced"))
+            rows[graph] += evaluate([model], of_graph.stream.test_splits(index), "balanced")
     return {graph: scores(some, keeps_all) for graph, some in rows.items()} | {"bytes": model.memory_report()["bytes"]}
 
 

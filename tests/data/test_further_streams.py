@@ -106,7 +106,7 @@ def test_every_method_learns_classes_that_return(tiny: Dataset, method: str) -> 
     model: Any = run.learner_config()
     for index in range(len(run.stream)):
         model = learn(model, run.stream.task(index))
-        row = evaluate(model, run.stream.test_splits(index), "balanced")
+        row = evaluate([model], run.stream.test_splits(index), "balanced")[0]
         assert len(row.test) == index + 1
     assert sorted(model.classes_.tolist()) == list(range(6))
 

@@ -40,8 +40,8 @@ def test_only_the_candidates_compete_by_hand() -> None:
     x = np.array([[1, 9, 3], [8, 9, 7], [2, 1, 3]], dtype=np.float32)
     graph, answers = Graph(x, np.zeros((2, 0), dtype=np.int64)), LabelledNodes(np.array([0, 1, 2]), np.array([9, 9, 9]))
     open_split, closed = TestSplit(graph, answers, answers), TestSplit(graph, answers, answers, classes=(9, 5))
-    assert evaluate(Scored(), [open_split], "micro").confusion == {"9": {"7": 2, "9": 1}}
-    row = evaluate(Scored(), [closed], "micro")
+    assert evaluate([Scored()], [open_split], "micro")[0].confusion == {"9": {"7": 2, "9": 1}}
+    row = evaluate([Scored()], [closed], "micro")[0]
     assert row.confusion == {"9": {"5": 1, "9": 2}}
     assert row.validation == row.test == pytest.approx([200 / 3])
     # Before a task is learned, chance is that of a guess among the candidates.

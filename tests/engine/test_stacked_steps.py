@@ -14,7 +14,7 @@ from ipal.engine.executors.stacked import Stack, are_alike
 from ipal.errors import NonFiniteError
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
-from ipal.evaluation.evaluate import evaluate, evaluate_all
+from ipal.evaluation.evaluate import evaluate
 from ipal.methods.bare import Bare
 from ipal.methods.ipal import IPAL
 from ipal.methods.lwf import LwF
@@ -55,9 +55,9 @@ def alike(models: Sequence[Model]) -> bool:
 def test_models_tested_together_score_as_each_alone(made: Any, stream: TaskStream) -> None:
     models = learned(stream, made())
     assert alike(models)
-    found = evaluate_all(models, stream.test_splits(1), "micro")
+    found = evaluate(models, stream.test_splits(1), "micro")
     for model, together in zip(models, found, strict=True):
-        alone = evaluate(model, stream.test_splits(1), "micro")
+        alone = evaluate([model], stream.test_splits(1), "micro")[0]
         assert together == alone
 
 

@@ -43,11 +43,11 @@ def split_of(labels: list[int], taken_for: list[int]) -> TestSplit:
 
 def test_a_class_that_comes_again_is_scored_over_all_its_test_nodes():
     first, again = split_of([7, 7, 8, 8], [7, 7, 8, 7]), split_of([7, 9, 7, 7, 7], [9, 9, 8, 7, 9])
-    row = evaluate(Shown(), [first, again], "balanced")
+    row = evaluate([Shown()], [first, again], "balanced")[0]
     assert row.test == [75.0, 62.5], "each split is scored as before"
     assert row.per_class == {"7": 50.0, "8": 50.0, "9": 100.0}
     assert row.confusion == {"7": {"7": 3, "8": 1, "9": 2}, "8": {"7": 1, "8": 1}, "9": {"9": 1}}
-    assert evaluate(Shown(), [first], "balanced").per_class == {"7": 100.0, "8": 50.0}
+    assert evaluate([Shown()], [first], "balanced")[0].per_class == {"7": 100.0, "8": 50.0}
 
 
 def test_a_run_places_a_class_that_comes_again_once(tiny_stream: TaskStream):

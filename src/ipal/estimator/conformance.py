@@ -90,7 +90,7 @@ def check_saved_and_loaded(make: Make) -> None:
     data, more = task(0, 1), task(2, 3)
     learner = make().partial_fit(data)
     with TemporaryDirectory() as folder:
-        learner.save(Path(folder) / "model")
+        learner.save(Path(folder) / "model", moments=True)
         other = type(learner).load(Path(folder) / "model")
     assert np.array_equal(other.predict_proba(data), learner.predict_proba(data)), "loaded, it predicts otherwise"
     assert kept(other.partial_fit(more)) == kept(learner.partial_fit(more)), "loaded, it learns otherwise"

@@ -19,13 +19,8 @@ Pair = tuple[Any, Any]
 """The true class of a node, and the predicted one."""
 
 
-def evaluate(model: Model, test_splits: list[TestSplit], accuracy: str) -> Row:
-    """Score a model on the tests of all tasks so far; a graph of several tests is predicted once."""
-    return evaluate_all([model], test_splits, accuracy)[0]
-
-
-def evaluate_all(models: Sequence[Model], test_splits: list[TestSplit], accuracy: str) -> list[Row]:
-    """Score several models of the same classes, which predict a graph together."""
+def evaluate(models: Sequence[Model], test_splits: list[TestSplit], accuracy: str) -> list[Row]:
+    """Score models of the same classes on the tests of all tasks so far; they predict a graph together, and once."""
     score, predict = ACCURACIES[accuracy], predict_together(models)
     empty = [0.0] * len(test_splits)
     rows = [Row(validation=[*empty], test=[*empty], per_class={}) for _ in models]
@@ -65,7 +60,7 @@ def predictions(model: Model, found: Prediction, asked: LabelledNodes, among: Se
 
 def evaluate_before(model: Model, split: TestSplit, accuracy: str) -> Before:
     """The test of a task that is not learned yet, all of whose classes are known."""
-    row = evaluate(model, [split], accuracy)
+    (row,) = evaluate([model], [split], accuracy)
     classes = model.classes_ if split.classes is None else split.classes
     return Before(accuracy=row.test[0], chance=100.0 / len(classes))
 

@@ -24,14 +24,10 @@ THEOREM1 = ("pr", "pcl")
 """The drift of the second is below that of the first."""
 
 
-def _score(text: str) -> Spread | None:
-    return None if text == "-" else Spread(*map(float, text.split("±")))
-
-
 def _printed() -> dict[tuple[str, str], tuple[Spread | None, Spread | None]]:
     found: dict[tuple[str, str], tuple[Spread | None, Spread | None]] = {}
     for name, row in (_DATA["table1"] | _DATA["table2"]).items():
-        scores = list(map(_score, row.split()))
+        scores = [None if text == "-" else Spread(*map(float, text.split("±"))) for text in row.split()]
         for dataset, both in zip(DATASETS, zip(scores[::2], scores[1::2], strict=True), strict=False):
             found[dataset, name] = both
     return found

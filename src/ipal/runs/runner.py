@@ -26,7 +26,7 @@ from ipal.estimator.display import in_words
 from ipal.estimator.history import fingerprint
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
-from ipal.evaluation.evaluate import evaluate_all, evaluate_before
+from ipal.evaluation.evaluate import evaluate, evaluate_before
 from ipal.evaluation.metrics import (
     Scores,
     average_forgetting,
@@ -179,7 +179,7 @@ def run_by_epochs(
 
 
 def _tests(stream: TaskStream, index: int, models: Sequence[Model]) -> list[Row]:
-    return evaluate_all(models, stream.test_splits(index), stream.protocol.accuracy)
+    return evaluate(models, stream.test_splits(index), stream.protocol.accuracy)
 
 
 @dataclasses.dataclass

@@ -303,17 +303,26 @@ class _Group:
         self._adam = Adam(self._weights.values(), rate, self._first.setup.train.weight_decay)
         self._repeater: Repeater | None = None
         self._is_shared = False
+        self._tried: tuple[Terms, Tensor] | None = None
+        """Terms of the first step, and the random state after it; its gradients are at the weights."""
 
     def tried(self) -> bool:
-        """Compute the loss and its gradients once; says whether a number in which the runs differ is a part of it."""
-        numbers, weights = list(self._mapped.numbers.values()), list(self._weights.values())
+        """Differentiate the loss for the first step; says whether a number in which the runs differ is a part of it."""
+        numbers = list(self._mapped.numbers.values())
         for number in numbers:
             number.requires_grad_()
-        total = torch.stack(list(self.loss().values())).sum()
-        found = torch.autograd.grad(total, [*weights, *numbers], allow_unused=True)
+        self._tried = self.differentiated(), self._first.state.generator.get_state()
+        reads = any(number.grad is not None for number in numbers)
         for number in numbers:
             number.requires_grad_(False)
-        return any(gradient is not None for gradient in found[len(weights) :])
+        return reads
+
+    def differentiated(self) -> Terms:
+        """The terms of all runs, whose gradients are left at the weights."""
+        terms = self.loss()
+        self._adam.zero_grad()
+        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        return {name: term.detach() for name, term in terms.items()}
 
     def loss(self) -> Terms:
         """The terms of all runs, stacked."""
@@ -352,6 +361,7 @@ class _Group:
 
     def share(self) -> None:
         """Make the parameters and moments of the first run those of all."""
+        self._adam.zero_grad()  # of the step that was tried
         optimizer, (first, *others) = self._first.optimizer, self._own
         for name, parameter in first.items():
             state = optimizer.state_of(parameter)
@@ -373,11 +383,12 @@ class _Group:
 
     def stacked_step(self) -> Terms:
         """One step of the stacked parameters."""
-        terms = self.loss()
-        self._adam.zero_grad()
-        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        tried, self._tried = self._tried, None
+        terms = tried[0] if tried else self.differentiated()
+        if tried:
+            self._first.state.generator.set_state(tried[1])
         self._adam.step()
-        return {name: term.detach() for name, term in terms.items()}
+        return terms
 
     def part(self) -> None:
         """Give every run its parameters and moments in memory of its own."""
