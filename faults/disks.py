@@ -187,9 +187,11 @@ def _attempt_long(prepared: Prepared, case: Case, disk: Path, which: int) -> Non
 
 
 def _must_have_no_parts(folder: Path) -> None:
-    """Temporary files, whose names begin with a dot."""
+    """Temporary files, whose names begin with a dot. Locks and marks of requests, which are empty, stay."""
     for name in contents(folder, hidden=True):
-        if any(part.startswith(".") for part in name.split("/")):
+        last = name.rpartition("/")[2]
+        stays = last.startswith(".asked-") or last.endswith(".lock")
+        if not stays and any(part.startswith(".") for part in name.split("/")):
             raise Failed(f"left behind: {name}")
 
 
