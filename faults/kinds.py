@@ -124,7 +124,8 @@ def models(bases: Bases, case: Case) -> None:
         y[last.nodes] = last.labels
         learner, other = Analytic.load(path), Analytic._of(replace(files.load(sound), history=()))
         edits.merge_models(other, learner)  # as if it had learned other graphs
-        data: Any = GraphData(last.graph.x, last.graph.edges, last.graph.edge_weight, y, y >= 0)
+        own = {"x": last.graph.x, "edge_index": last.graph.edges, "edge_weight": last.graph.edge_weight}
+        data: Any = GraphData(**own, y=y, train_mask=y >= 0)
         edits.forget_class(learner, int(last.labels[0]), data)
 
 
