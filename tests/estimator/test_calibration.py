@@ -164,16 +164,13 @@ def test_own_margins_by_hand():
 
 
 def test_fewer_rivals_are_as_many_as_earlier_classes_had():
-    class Means:
-        def mean_logs(self) -> torch.Tensor:
-            return torch.eye(4).double() * 3
-
+    means = torch.eye(4).double() * 3
     logs = torch.tensor([[0.1, 0.3, 0.2, 0.4], [0.3, 0.1, 0.5, 0.1]]).double().log()
-    found = fewer_rivals(Means(), logs, torch.tensor([3, 2]))  # type: ignore[arg-type]
+    found = fewer_rivals(means, logs, torch.tensor([3, 2]))
     assert found is not None
     # Classes 0 and 1 are old, with one rival each: class 2 is to have class 1 alone, class 3 class 0 alone.
     assert found.tolist() == pytest.approx([np.log(4) / 3, np.log(5) / 3])
-    assert fewer_rivals(Means(), logs, torch.tensor([1, 3, 2])) is None  # type: ignore[arg-type]
+    assert fewer_rivals(means, logs, torch.tensor([1, 3, 2])) is None
 
 
 # ---------------------------------------------------------------------- the power

@@ -294,7 +294,8 @@ def _set_aside(model: Model, task: Task, aside: NDArray[np.bool_]) -> Asked:
     nodes, labels = torch.from_numpy(task.nodes[aside]), torch.from_numpy(task.labels[aside])
     scores, novelty = model.scores_and_novelty(task.graph)
     logs = log_probabilities(model.probabilities(scores, task.graph)).cpu()[nodes]
-    margin, before = own_margins(logs, labels, model.usual_margins()), fewer_rivals(model, logs, labels)
+    margin = own_margins(logs, labels, model.usual_margins())
+    before = fewer_rivals(model.method.mean_logs(model.state.memory), logs, labels)
     return Asked(labels, logs, margin, margin if before is None else before, smoothed(novelty, task.graph)[nodes])
 
 
@@ -310,12 +311,13 @@ def usual_by_means(logs: Tensor) -> UsualMargins:
     return UsualMargins(torch.zeros_like(own), own.clamp_min(LEAST))
 
 
-def fewer_rivals(model: Model, logs: Tensor, labels: Tensor) -> Tensor | None:
+def fewer_rivals(means: Tensor | None, logs: Tensor, labels: Tensor) -> Tensor | None:
     """Margins of nodes as if their class had only as many rivals as the classes before; None where it had none.
 
+    `means` are logarithms of probabilities of class means, (classes, classes); None where a method keeps none.
     Classes of earlier tasks have more rivals by now. What more rivals do is measured where nodes are there to be asked.
     """
-    means, current = model.method.mean_logs(model.state.memory), torch.unique(labels)
+    current = torch.unique(labels)
     old = torch.tensor([c for c in range(logs.shape[1]) if c not in set(current.tolist())])
     if means is None or len(old) < 2:
         return None
