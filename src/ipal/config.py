@@ -11,7 +11,6 @@ import json
 import textwrap
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
@@ -59,7 +58,6 @@ def _takes_truth(hint: Any) -> bool:
     return hint in (bool, Any) or any(map(_takes_truth, get_args(hint)))
 
 
-@cache
 def attribute_docs(kind: type) -> dict[str, str]:
     """The docstrings below the attributes of a class and its bases, read from the source when asked for."""
     found: dict[str, str] = {}

@@ -39,15 +39,13 @@ READ_ONLY = {"Final", "Mapping", "Sequence", "Set", "Collection", "Iterable"}
 
 ALLOWED = {
     "backend/cuda_kernels.py:kernels",
-    "config.py:attribute_docs",
     "estimator/settings.py:settings_model",
     "runs/environment.py:machine_facts",
 }
 """What is known and stays, as module:name; what is put right must be removed here.
 
-All four follow from their arguments, or from the machine, and never change while a program runs: compiled kernels, what
-the source of a class says, the model of a method's settings, and versions and processor. Handed down, every sparse
-matrix would carry the first.
+All three follow from their arguments, or from the machine, and never change while a program runs: compiled kernels, the
+model of a method's settings, and versions and processor. Handed down, every sparse matrix would carry the first.
 """
 
 

@@ -267,7 +267,7 @@ class Model:
         sizes: dict[str, int] = defaultdict(int)
         for name, tensor in self.tensors().items():
             sizes[name.removeprefix("memory.").split(".")[0]] += tensor.numel() * tensor.element_size()
-        words = attribute_docs(self.state.memory.__class__) | KEPT | LEARNING
+        words = attribute_docs(type(self.state.memory)) | KEPT | LEARNING
         items: list[dict[str, Any]] = [
             {"kind": kind, "what": words.get(kind, kind), "bytes": size} for kind, size in sizes.items() if size
         ]
