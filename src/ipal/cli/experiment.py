@@ -165,7 +165,7 @@ def _made(resolved: "Resolved", runs: Path, limit: str | None, checkpoint_every:
 
         way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
         how = "mini-batches" if way.config.protocol.batch != "full" else "full graphs"
-        render.note(f"Within {limit}: {how}, which takes at least about {render.size(way.bytes)}")
+        render.note(f"Within {limit}: {how}, which takes at least about {way.bytes / memory_plan.GIB:.1f} GiB")
         resolved, budget = replace(resolved, config=way.config), way.budget
     folder = RunStore(runs).folder_for(resolved.config)
     if folder.is_finished:

@@ -30,9 +30,9 @@ from ipal.nn.encoders import ENCODERS
 from ipal.nn.per_node_gradients import CHUNK
 from ipal.runs.resolved import Resolved
 from ipal.system.memory_budget import Budget
-from ipal.system.units import size
 
-BASE = 2**29
+GIB = 2**30
+BASE = int(0.5 * GIB)
 """Python, torch and the other libraries."""
 AN_EDGE, A_DRAW, WEIGHT = 42, 24, 28
 """Bytes of an edge that is gone through, a sampled edge, and a weight with its gradient, moments and last value."""
@@ -170,8 +170,8 @@ def fitted(resolved: Resolved, limit: int) -> Way:
             return way
     least = min(way.bytes for way in known)
     raise CapacityError(
-        f"This run takes about {size(least)} at least, more than the limit of {size(limit)}: raise --memory-limit, "
-        "or map a large graph from files ('ipal data --convert')."
+        f"This run takes about {least / GIB:.1f} GiB at least, more than the limit of "
+        f"{limit / GIB:.1f} GiB: raise --memory-limit, or map a large graph from files ('ipal data --convert')."
     )
 
 

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 from ipal.errors import CapacityError
-from ipal.system.units import size
 
 
 def available() -> int | None:
@@ -17,7 +16,8 @@ def need(bytes: float, what: str, instead: str) -> None:
     """Raise an error if an allocation would not fit."""
     there = available()
     if there is not None and bytes > there:
-        raise CapacityError(f"{what} takes about {size(bytes)} of memory, and {size(there)} are free: {instead}.")
+        needed, free = (f"{size / 2**30:.1f} GiB" for size in (bytes, there))
+        raise CapacityError(f"{what} takes about {needed} of memory, and {free} are free: {instead}.")
 
 
 def _of_machine() -> int | None:
