@@ -8,7 +8,7 @@ import ast
 import hashlib
 import inspect
 import json
-import textwrap
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import pairwise
@@ -64,8 +64,11 @@ def attribute_docs(kind: type) -> dict[str, str]:
     for base in reversed(kind.__mro__):
         if not (hasattr(base, "__pydantic_fields__") or hasattr(base, "__dataclass_fields__")):
             continue
-        with suppress(OSError, TypeError):  # typed into an interpreter
-            for before, after in pairwise(ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body):  # type: ignore[attr-defined]
+        with suppress(OSError, TypeError, KeyError):  # typed into an interpreter
+            body: list[Any] = ast.parse(inspect.getsource(sys.modules[base.__module__])).body
+            for part in base.__qualname__.replace("<locals>.", "").split("."):
+                body = next((node.body for node in body if getattr(node, "name", None) == part), [])
+            for before, after in pairwise(body):
                 match before, after:
                     case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                         found[name] = inspect.cleandoc(text)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ipal.backend import fused
 from ipal.backend.batches import distinct_places
+from ipal.backend.finite import read_terms
 from ipal.backend.runtime import Runtime
 from ipal.config import ProtocolConfig
 from ipal.data.datasets import load
@@ -188,7 +189,7 @@ def learned_together(
             for one, model in zip(settings, models, strict=True)
         ]
         for found in zip(*(epochs(*one) for one in enumerate(learnings)), strict=True):
-            terms += [float(term) for one in found for term in one.terms.values()]
+            terms += [term for one in read_terms([one.terms for one in found if one.terms]) for term in one.values()]
     assert stack.largest == (len(options) if is_stacked else 0)
     return models, terms
 

@@ -76,7 +76,8 @@ def step_checked(self: Any, step: Any = _Group.stacked_step) -> Any:
     found = step(self)
     for place, (terms, gradients) in enumerate(alone):
         for name, term in terms.items():
-            torch.testing.assert_close(found[name][place], term.detach(), rtol=1e-4, atol=1e-5)
+            ours = found.values[found.names.index(name), place]
+            torch.testing.assert_close(ours, term.detach(), rtol=1e-4, atol=1e-5)
         stacked = [one.grad.select(self._mapped.dims[name], place) for name, one in self._weights.items()]
         largest = max(float(gradient.abs().max()) for gradient in gradients)
         for ours, theirs in zip(stacked, gradients, strict=True):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ipal.backend.finite import StepTerms
 from ipal.backend.runtime import Runtime
 from ipal.bench import interleave
 from ipal.bench.experiment_file import as_tree, read_preset
@@ -25,7 +26,7 @@ from ipal.engine.executors.recorded import Automatic, RecordedSteps, Recordings
 from ipal.engine.trainer import Steps, Training
 from ipal.estimator.model import Model, empty_model
 from ipal.estimator.registry import METHODS
-from ipal.methods.base import Terms, Trained
+from ipal.methods.base import Trained
 from ipal.methods.ipal import IPAL
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
@@ -44,12 +45,12 @@ class Repeated:
 
     made: list["Repeated"]
 
-    def __init__(self, step: Callable[[], Terms], generator: torch.Generator) -> None:
-        self.step: Callable[[], Terms] | None = step
+    def __init__(self, step: Callable[[], StepTerms], generator: torch.Generator) -> None:
+        self.step: Callable[[], StepTerms] | None = step
         self.gradients_at_close = -1
         self.made.append(self)
 
-    def __call__(self) -> Terms:
+    def __call__(self) -> StepTerms:
         assert self.step is not None
         return self.step()
 

@@ -113,9 +113,6 @@ def prefetched(makers: Sequence[Callable[[], Item]]) -> Iterator[Item]:
         yield from (one.result() for one in ahead)
 
 
-# ---------------------------------------------------------------------- neighbours that are drawn
-
-
 def distinct_places(degree: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """`k` different whole numbers below each of `degree` (all at least k), every set of them equally likely.
 

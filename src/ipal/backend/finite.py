@@ -5,12 +5,28 @@ checkpoint, and where labels are made of scores.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ipal.errors import NonFiniteError
+
+
+class StepTerms(NamedTuple):
+    """The loss terms of a step, which a GPU may have yet to compute."""
+
+    names: tuple[str, ...]
+    values: Tensor
+    """(terms,); (terms, runs) where several runs took the step as one."""
+    run: int | None = None
+    """Whose they are of several."""
+
+    @classmethod
+    def of(cls, terms: Mapping[str, Tensor]) -> "StepTerms":
+        return cls(tuple(terms), torch.stack(list(terms.values())))
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
@@ -36,11 +52,13 @@ def check_terms(values: Iterable[Mapping[str, float]], first: int, epochs: int) 
                 raise NonFiniteError(f"the loss term '{name}' is {kind}", f"epoch {epoch} of {epochs}")
 
 
-def read_terms(terms: list[dict[str, Tensor]]) -> list[dict[str, float]]:
-    """Loss terms of several epochs as numbers, with one wait for a GPU."""
-    tensors = [term for epoch in terms for term in epoch.values()]
-    values = iter(torch.stack(tensors).tolist() if tensors else [])
-    return [{name: next(values) for name in epoch} for epoch in terms]
+def read_terms(steps: Sequence[StepTerms]) -> list[dict[str, float]]:
+    """Loss terms of several steps as numbers; a GPU is waited for once where all are of one kind."""
+    found: list[dict[str, float]] = []
+    for (names, run, _), some in groupby(steps, lambda step: (step.names, step.run, step.values.shape)):
+        values = torch.stack([step.values for step in some])
+        found += [dict(zip(names, row, strict=True)) for row in (values if run is None else values[..., run]).tolist()]
+    return found
 
 
 def check_tensors(tensors: Mapping[str, Tensor], meaning: Mapping[str, str], place: str = "") -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch, sampled, whole_task
-from ipal.backend.finite import check_tensors, check_terms, read_terms
+from ipal.backend.finite import StepTerms, check_tensors, check_terms, read_terms
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, Sampling, TestGraph, TrainConfig
 from ipal.data.labels import Label, Labels
@@ -46,8 +46,8 @@ class Setup:
 class Epoch(NamedTuple):
     """Where learning pauses: loss terms of the epoch just done, and the state in progress."""
 
-    terms: Terms
-    """Empty before the first epoch."""
+    terms: StepTerms | None
+    """None before the first epoch."""
     state: State
 
 
@@ -159,7 +159,7 @@ def fit_task(
     if state.network is not None and isinstance(method, Trained):
         unread, training = [], Training(method, state, context, setup)
         with closing(executor(training) if executor else training) as steps:
-            yield Epoch({}, state)
+            yield Epoch(None, state)
             for epoch in range(first_epoch, epochs):  # lines 2 to 8
                 unread.append(steps.epoch(epoch))
                 yield Epoch(unread[-1], state)
@@ -208,25 +208,27 @@ class Training:
         assert self.state.optimizer is not None, "it is trained"
         return self.state.optimizer
 
-    def epoch(self, epoch: int) -> Terms:
+    def epoch(self, epoch: int) -> StepTerms:
         """All steps of an epoch; terms are means over them."""
         steps = [self.step(batch) for batch in self.batches(epoch)]
         if len(steps) == 1:
             return steps[0]
-        names = dict.fromkeys(name for terms in steps for name in terms)
-        return {name: torch.stack([terms[name] for terms in steps if name in terms]).mean() for name in names}
+        found = [dict(zip(one.names, one.values, strict=True)) for one in steps]
+        names = dict.fromkeys(name for terms in found for name in terms)
+        means = {name: torch.stack([terms[name] for terms in found if name in terms]).mean() for name in names}
+        return StepTerms.of(means)
 
     def close(self) -> None:
         """Nothing is left open."""
 
-    def step(self, batch: Batch) -> Terms:
+    def step(self, batch: Batch) -> StepTerms:
         """One step of the optimiser."""
-        terms = self.loss(batch)
+        terms = StepTerms.of(self.loss(batch))
         self.optimizer.zero_grad()
-        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        terms.values.sum().backward()  # type: ignore[no-untyped-call]
         self.method.adjust_gradients(self.network, self.state.memory, self.context)
         self.optimizer.step()
-        return {name: term.detach() for name, term in terms.items()}
+        return terms._replace(values=terms.values.detach())
 
     def loss(self, batch: Batch) -> Terms:
         """The loss in training mode, which is left even when the loss is interrupted."""
@@ -252,7 +254,7 @@ class Training:
 class Steps(Protocol):
     """Takes the steps of one task."""
 
-    def epoch(self, epoch: int) -> Terms:
+    def epoch(self, epoch: int) -> StepTerms:
         """All steps of an epoch; terms are means over them."""
 
     def close(self) -> None: ...

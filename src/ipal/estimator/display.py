@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from ipal.backend.finite import read_terms
+from ipal.backend.finite import StepTerms, read_terms
 from ipal.config import attribute_docs
 from ipal.engine.trainer import Epoch
 from ipal.estimator.model import Model
 from ipal.estimator.settings import LearnerConfig, TrainedSettings, own_settings, settings_model, shared_settings
-from ipal.methods.base import Method, Terms
+from ipal.methods.base import Method
 
 ATTRIBUTES = """Attributes
 ----------
@@ -71,7 +71,7 @@ def progress(config: LearnerConfig, task: str) -> Iterator[Callable[[Epoch], obj
 
     from ipal.system.status import Status
 
-    seen = list[Terms]()
+    seen = list[StepTerms]()
     with Status(Console(stderr=True), task) as status:
 
         def show(epoch: Epoch) -> None:

@@ -188,9 +188,6 @@ class Comparison:
         return min(ours, key=lambda row: (row.key != paper.OURS, row.switch != ""), default=self.best)
 
 
-# ---------------------------------------------------------------------- reading
-
-
 def flat(tree: Tree) -> dict[str, Any]:
     """Settings by dotted name. Only sections are opened: a value that is a mapping stays one."""
     found: dict[str, Any] = {}

@@ -134,9 +134,8 @@ class RunFolder:
     def write_history(self, history: History) -> None:
         names = list(dict.fromkeys(name for row in history for name in row))
         table = io.StringIO()
-        writer = csv.DictWriter(table, names, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(history)
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerows([names, *([row.get(name, "") for name in names] for row in history)])
         write_atomically(self.path / "history.csv", table.getvalue())
 
     def log(self, message: str) -> None:

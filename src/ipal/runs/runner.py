@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from ipal.backend.finite import check_terms, not_finite, read_terms
+from ipal.backend.finite import StepTerms, check_terms, not_finite, read_terms
 from ipal.backend.runtime import Runtime
 from ipal.data.streams import TaskStream
 from ipal.data.task import Task
@@ -35,7 +35,6 @@ from ipal.evaluation.metrics import (
     measured,
 )
 from ipal.evaluation.rows import Row
-from ipal.methods.base import Terms
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.memory_plan import explained, is_out_of_memory
 from ipal.runs.records import Progress
@@ -196,7 +195,7 @@ class _Watch:
     company: int
     model: Model | None = None
     """As it is between two epochs, too; None before anything was learned."""
-    unread: list[Terms] = dataclasses.field(default_factory=list)
+    unread: list[StepTerms] = dataclasses.field(default_factory=list)
     """Loss terms of epochs that were not looked at yet: looking makes a GPU wait."""
     saved: float = dataclasses.field(default_factory=time.perf_counter)
     """When the last checkpoint was written."""
@@ -218,7 +217,7 @@ class _Watch:
         done = sum(stream.batches[:index]) + progress.batch + 1
         progress.batch_seconds += [0.0] * (done - len(progress.batch_seconds))
 
-    def epoch(self, terms: Terms) -> None:
+    def epoch(self, terms: StepTerms) -> None:
         self.unread.append(terms)
         self.progress.epoch += 1
         if not self.checkpoint_if_due(self.progress.epoch) and self._since(self.looked) > LOOK_EVERY:

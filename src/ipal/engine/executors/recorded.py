@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from ipal.backend.adam import Adam
+from ipal.backend.finite import StepTerms
 from ipal.engine.trainer import Steps, Training
-from ipal.methods.base import Terms
 
 WAITS = "synchronizing CUDA operation"
 """What torch warns of where the host waits for a GPU, as `.item()` makes it."""
@@ -42,7 +42,7 @@ class RecordedSteps:
         kind = (training.state.teacher is None,)
         self._repeater = Repeater(training.optimizer, training.state.generator, recordings, kind)
 
-    def epoch(self, epoch: int) -> Terms:
+    def epoch(self, epoch: int) -> StepTerms:
         """The step of an epoch."""
         return self._repeater(self._step)
 
@@ -64,9 +64,11 @@ class Repeater:
         self._kind, self._is_first, self._may_record = kind, True, can_record(generator.device)
         self._recorded: Recorded | None = None
 
-    def __call__(self, step: Callable[[], Terms]) -> Terms:
+    def __call__(self, step: Callable[[], StepTerms]) -> StepTerms:
         waits = self._recordings.waits.get(self._kind)
-        if self._is_first or waits or not self._may_record or not self._has_moments():
+        # A step that makes moments is not what later ones are.
+        has_moments = all(weight in self._optimizer.state for weight in self._optimizer.parameters)
+        if self._is_first or waits or not self._may_record or not has_moments:
             self._is_first = False
             return step()
         if waits is None:
@@ -76,10 +78,6 @@ class Repeater:
             self._recorded = self._recordings.record(step, self._generator)
         return self._recorded()
 
-    def _has_moments(self) -> bool:
-        """Whether all weights have: a step that makes some is not what later ones are."""
-        return all(weight in self._optimizer.state for weight in self._optimizer.parameters)
-
     def close(self) -> None:
         if self._recorded:
             self._optimizer.zero_grad()  # gradients are in the recording's memory
@@ -87,7 +85,7 @@ class Repeater:
             self._recorded = None
 
 
-def watched(step: Callable[[], Terms]) -> tuple[Terms, bool]:
+def watched(step: Callable[[], StepTerms]) -> tuple[StepTerms, bool]:
     """What a step gives, and whether the host waited for a GPU meanwhile."""
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as said:
@@ -98,9 +96,6 @@ def watched(step: Callable[[], Terms]) -> tuple[Terms, bool]:
         finally:
             torch.cuda.set_sync_debug_mode(mode)
     return terms, any(WAITS in str(one.message) for one in said)
-
-
-# ---------------------------------------------------------------------- CUDA graphs
 
 
 def can_record(device: torch.device) -> bool:
@@ -118,7 +113,7 @@ class Recordings:
         self.waits: dict[tuple[bool, ...], bool] = {}
         """Of kinds of steps that were watched, whether the host waits for a GPU in one."""
 
-    def record(self, step: Callable[[], Terms], generator: torch.Generator) -> "Recorded":
+    def record(self, step: Callable[[], StepTerms], generator: torch.Generator) -> "Recorded":
         """Record a step on the device of the generator, which is all that it draws with."""
         with torch.cuda.device(generator.device):
             if self._pool is None:
@@ -137,26 +132,24 @@ class Recordings:
 class Recorded:
     """A step without arguments, recorded when made and repeated when called, until it is closed."""
 
-    def __init__(self, step: Callable[[], Terms], generator: torch.Generator, pool: Any) -> None:
+    def __init__(self, step: Callable[[], StepTerms], generator: torch.Generator, pool: Any) -> None:
         # A recording holds on to all that its kernels look at.
-        self._step: Callable[[], Terms] | None = step
+        self._step: Callable[[], StepTerms] | None = step
         self._graph = torch.cuda.CUDAGraph()
         # Every replay goes on drawing where the last one ended.
         self._graph.register_generator_state(generator)
         with captured(self._graph, pool):
-            terms = step()
-            self._values = torch.stack(list(terms.values()))
-        self._names = list(terms)
+            self._terms = step()
 
-    def __call__(self) -> Terms:
+    def __call__(self) -> StepTerms:
         self._graph.replay()
-        return dict(zip(self._names, self._values.clone().unbind(), strict=True))
+        return self._terms._replace(values=self._terms.values.clone())
 
     def close(self) -> None:
         """Let the next recording use the memory, but that of tensors which the step left elsewhere, as gradients."""
         self._graph.reset()
         self._step = None
-        del self._values
+        del self._terms
 
 
 @contextmanager

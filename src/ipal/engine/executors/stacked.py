@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch
+from ipal.backend.finite import StepTerms
 from ipal.backend.operators import Operators
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic, Recordings, Repeater
@@ -119,7 +120,7 @@ class Seat:
     stack: "Stack"
     training: Training
     batch: Batch
-    terms: Terms | None = None
+    terms: StepTerms | None = None
     """Of a step that another has asked for."""
     alone: Steps | None = None
     """Where there is no other."""
@@ -139,11 +140,11 @@ class Seat:
             outline([state.memory, training.context]),
         )
 
-    def take(self, terms: Terms) -> None:
+    def take(self, terms: StepTerms) -> None:
         """A step was taken for it."""
         self.terms = terms
 
-    def epoch(self, epoch: int) -> Terms:
+    def epoch(self, epoch: int) -> StepTerms:
         """The step of an epoch."""
         if self.alone is None and self.terms is None and not self.stack.step(self):
             self.stack.leave(self)
@@ -151,7 +152,8 @@ class Seat:
         if self.alone is not None:
             return self.alone.epoch(epoch)
         terms, self.terms = self.terms, None
-        return terms or {}
+        assert terms is not None, "it was taken"
+        return terms
 
     def close(self) -> None:
         self.stack.leave(self)
@@ -303,7 +305,7 @@ class _Group:
         self._adam = Adam(self._weights.values(), rate, self._first.setup.train.weight_decay)
         self._repeater: Repeater | None = None
         self._is_shared = False
-        self._tried: tuple[Terms, Tensor] | None = None
+        self._tried: tuple[StepTerms, Tensor] | None = None
         """Terms of the first step, and the random state after it; its gradients are at the weights."""
 
     def tried(self) -> bool:
@@ -317,12 +319,12 @@ class _Group:
             number.requires_grad_(False)
         return reads
 
-    def differentiated(self) -> Terms:
+    def differentiated(self) -> StepTerms:
         """The terms of all runs, whose gradients are left at the weights."""
-        terms = self.loss()
+        terms = StepTerms.of(self.loss())
         self._adam.zero_grad()
-        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
-        return {name: term.detach() for name, term in terms.items()}
+        terms.values.sum().backward()  # type: ignore[no-untyped-call]
+        return terms._replace(values=terms.values.detach())
 
     def loss(self) -> Terms:
         """The terms of all runs, stacked."""
@@ -375,13 +377,12 @@ class _Group:
         assert all(seat.terms is None for seat in self.seats), "they take one epoch each in turn"
         terms = self._repeater(partial(self._first.step, self._batch) if self._is_shared else self.stacked_step)
         drawn = self._first.state.generator.get_state()
-        parts = {name: term.expand(len(self.seats)).unbind() for name, term in terms.items()}
         for place, seat in enumerate(self.seats):
-            seat.take({name: some[place] for name, some in parts.items()})
+            seat.take(terms if self._is_shared else StepTerms(*terms[:2], place))
             if place:  # all draw the same, and may be saved between two steps
                 seat.training.state.generator.set_state(drawn)
 
-    def stacked_step(self) -> Terms:
+    def stacked_step(self) -> StepTerms:
         """One step of the stacked parameters."""
         tried, self._tried = self._tried, None
         terms = tried[0] if tried else self.differentiated()

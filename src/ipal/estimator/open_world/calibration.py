@@ -173,9 +173,6 @@ def _distribution(values: Tensor, weights: Tensor) -> tuple[NDArray[np.float64],
     return ordered.numpy(), shares.numpy()
 
 
-# ---------------------------------------------------------------------- how it is found
-
-
 def smoothed(values: Tensor, graph: Graph, times: int = SMOOTHED) -> Tensor:
     """Means over each node and its in-neighbours, so many times."""
     matrix, counts = _with_loops(graph)
