@@ -59,6 +59,7 @@ def main() -> None:
 
 def _interrupt(*_: object) -> None:
     """The first Ctrl-C ends the command, which cleans up; further ones would only interrupt that."""
+    sys.unraisablehook = lambda _: None  # it would say that another one was ignored
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 

@@ -4,19 +4,17 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ipal.errors import visible
+from ipal.evaluation.rows import Row
 from ipal.system.status import Status as Status
 from ipal.system.units import many as many
 from ipal.system.units import size as size
-
-if TYPE_CHECKING:
-    from ipal.evaluation.rows import Row
 
 
 class PlainConsole(Console):
@@ -101,7 +99,7 @@ class ProgressLine(Status):
     def learned(self, index: int, *_: object) -> None:
         self._now(index, ", testing")
 
-    def task(self, index: int, row: "Row") -> None:
+    def task(self, index: int, row: Row) -> None:
         if not err.is_terminal:
             performance = sum(row.test) / len(row.test)
             self.keep(f"task {index + 1} of {self._tasks} learned, AP so far {performance:.2f} %")

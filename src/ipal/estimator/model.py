@@ -282,9 +282,6 @@ class Model:
         }
 
 
-# ---------------------------------------------------------------------- learning
-
-
 def setup(config: LearnerConfig, num_features: int, runtime: Runtime) -> Setup:
     return Setup(runtime, num_features, config.seed, config.encoder, config.train, config.batch, config.test_graph)
 

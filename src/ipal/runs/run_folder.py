@@ -133,9 +133,8 @@ class RunFolder:
 
     def write_history(self, history: History) -> None:
         names = list(dict.fromkeys(name for row in history for name in row))
-        table = io.StringIO()
-        writer = csv.writer(table, lineterminator="\n")
-        writer.writerows([names, *([row.get(name, "") for name in names] for row in history)])
+        rows, table = ([row.get(name, "") for name in names] for row in history), io.StringIO()
+        csv.writer(table, lineterminator="\n").writerows([names, *rows])
         write_atomically(self.path / "history.csv", table.getvalue())
 
     def log(self, message: str) -> None:

@@ -99,7 +99,7 @@ def aside(path: Path, *, folder: bool = False, mode: int = 0o666) -> Iterator[Pa
             if folder:
                 temporary.mkdir()
             else:
-                os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))  # less the user's umask
+                os.close(create(temporary, mode))
             yield temporary
     finally:
         _remove(temporary)
@@ -128,6 +128,11 @@ def check_target(path: Path) -> None:
     is_file = found is None or stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
     if found and (os.path.abspath(path).startswith(STREAMS) or not is_file):
         raise StoreError(f"{path} is a device, a pipe or a socket, not a file: give the name of a file to write.")
+
+
+def create(path: Path, mode: int) -> int:
+    """A new file, with what of these permissions the user's umask allows."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
 
 
 @contextmanager
