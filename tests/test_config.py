@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, make_dataclass
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 
 import ipal
 from ipal.config import (
+    attribute_docs,
     override,
     parse_assignment,
     run_config,
@@ -187,3 +189,28 @@ def test_a_setting_of_several_kinds_says_what_each_would_take_and_others_stay_ou
         run_config({"dataset": "digits", "train": {"epochs": -1, "lr_base": -1}})
     said = "'train.epochs' cannot be -1: input should be greater than or equal to 0."
     assert str(refused.value).endswith(said)
+
+
+@dataclass
+class Above:
+    one: int = 1
+    """the first"""
+    two: int = 2
+
+
+def test_docs_of_attributes_are_those_below_them_also_of_bases_and_of_classes_in_functions():
+    @dataclass
+    class Below(Above):
+        three: int = 3
+        """
+        the third,
+        on two lines
+        """
+
+    class Plain:
+        four: int = 4
+        """not of a class of data"""
+
+    assert attribute_docs(Below) == {"one": "the first", "three": "the third,\non two lines"}
+    assert attribute_docs(Plain) == {}
+    assert attribute_docs(make_dataclass("Made", [("five", int)])) == {}
