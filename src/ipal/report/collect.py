@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.config import ProtocolConfig, RunConfig, Tree
+from ipal.config import ProtocolConfig, RunConfig, flat
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluation.metrics import titled
 from ipal.report import paper
@@ -186,17 +186,6 @@ class Comparison:
         """The row that others are compared with: the paper's method, or else the best."""
         ours = [row for row in self.rows if row.is_ours and row.runs]
         return min(ours, key=lambda row: (row.key != paper.OURS, row.switch != ""), default=self.best)
-
-
-def flat(tree: Tree) -> dict[str, Any]:
-    """Settings by dotted name. Only sections are opened: a value that is a mapping stays one."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            found |= {f"{name}.{inner}": leaf for inner, leaf in value.items()}
-        else:
-            found[name] = value
-    return found
 
 
 def read_run(folder: RunFolder) -> Run:

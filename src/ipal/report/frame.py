@@ -4,9 +4,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipal.config import flat
 from ipal.errors import ConfigError, StoreError
 from ipal.evaluation.metrics import titled
-from ipal.report.collect import flat
 from ipal.runs.run_folder import RunFolder, RunStore, overview
 from ipal.system.optional import need_extra
 

@@ -8,10 +8,10 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.config import RunConfig
+from ipal.config import RunConfig, flat
 from ipal.evaluation.metrics import METRICS
 from ipal.report.cells import Cell, seconds, signless, table
-from ipal.report.collect import Run, flat
+from ipal.report.collect import Run
 from ipal.report.page import plots
 from ipal.report.page.plots import Chart, Fact, Page, PageSection
 from ipal.report.tables import as_text, as_yaml
