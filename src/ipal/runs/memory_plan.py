@@ -171,7 +171,7 @@ def fitted(resolved: Resolved, limit: int) -> Way:
     least = min(way.bytes for way in known)
     raise CapacityError(
         f"This run takes about {least / GIB:.1f} GiB at least, more than the limit of "
-        f"{limit / GIB:.1f} GiB: raise --memory-limit, or map a large graph from files ('ipal data --convert')."
+        f"{limit / GIB:.3g} GiB: raise --memory-limit, or map a large graph from files ('ipal data --convert')."
     )
 
 
